@@ -1,0 +1,54 @@
+// Copyright 2026 The s3rdma Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package checksum computes, encodes, combines and verifies the checksums that
+// S3 requests carry, and says what they are about when an object's bytes do not
+// travel in the HTTP body.
+//
+// Seven algorithms stand behind one streaming interface, [Hash]: the three CRCs
+// of S3, SHA-1, SHA-256, MD5 and XXH64. Their results are one value type, [Sum]:
+// comparable, no larger than a cache line, never on the heap by itself. A Sum's
+// text form is the one S3 uses: the big-endian bytes in padded standard base64.
+// Reading it is strict ([Decode]): a value is either exactly what [Sum.Base64]
+// would write or it is refused.
+//
+// A PUT goes through the package like this. [FromHeader] collects what the
+// request declares. [NewVerifier] turns that into an io.Writer; the bytes read
+// out of the client's memory are written to it, stripe by stripe, while they are
+// still in the cache; every declared algorithm sees each stripe in the same pass.
+// [Verifier.Verify] then says whether the bytes are the ones that were declared:
+//
+//	sums, err := checksum.FromHeader(r.Header)
+//	v, err := checksum.NewVerifier(sums...)
+//	for each stripe { v.Write(stripe) }
+//	err = v.Verify() // errors.Is(err, checksum.ErrMismatch)
+//
+// The mismatch that occurs most in practice has a flag of its own
+// ([MismatchError.WantEmpty]): the SDKs' default checksum, taken over the HTTP
+// body, which is empty when the bytes travel by RDMA. [Policy] names what a
+// declared checksum is held against.
+//
+// Pieces of an object can be hashed apart, in any order and in parallel, and
+// their CRCs put together with [Combine]; the other algorithms have no such
+// property.
+//
+// # Concurrency and memory
+//
+// Functions, Sums, Algorithms and Policies may be used from many goroutines at
+// once. A Hash, [Set] or [Verifier] belongs to one goroutine at a time. Write
+// keeps no reference to its argument, does not change it and allocates nothing.
+//
+// # Caveats
+//
+// Nothing here protects against an adversary: CRCs and XXH64 can be forged, and
+// MD5 and SHA-1 have known collisions. They find errors.
+//
+// Composite checksums ("value-N", of a multipart object) are parsed
+// ([ParseComposite]) but cannot be verified from an object's bytes alone.
+//
+// Checksums in HTTP trailers are not looked at: a request whose bytes travel by
+// RDMA has no body to trail.
+//
+// SHA-512, XXH3 and XXH128, which S3 also defines, are reported as
+// [ErrUnknownAlgorithm], never skipped.
+package checksum
