@@ -86,6 +86,29 @@ func TestCombineIsAssociative(t *testing.T) {
 	})
 }
 
+// The powers of x repeat modulo a polynomial: after 2^32-1 for CRC-32's, which is
+// primitive, and after 2^31-1 for Castagnoli's, which is x+1 times a primitive
+// one. As many zero bytes change nothing; hence huge lengths have known answers.
+func TestCombinePeriod(t *testing.T) {
+	for alg, period := range map[Algorithm]int64{CRC32: 1<<32 - 1, CRC32C: 1<<31 - 1} {
+		a := Of(alg, []byte("123456789"))
+		for _, times := range []int64{1, 2, 1<<30 + 12345, (1<<63 - 1) / period} {
+			if got, err := Combine(a, Empty(alg), times*period); err != nil || got != a {
+				t.Errorf("%v, %d periods: got %v, %v, want %v", alg, times, got, err, a)
+			}
+			if got, _ := Combine(a, Empty(alg), times*period-1); got == a {
+				t.Errorf("%v: %d bytes change nothing", alg, times*period-1)
+			}
+		}
+	}
+	// Whatever the order of x is, a product with a power of it is never zero.
+	for k := range 63 {
+		if got, err := Combine(Of(CRC64NVME, []byte("a")), Empty(CRC64NVME), 1<<k); err != nil || got.IsEmpty() {
+			t.Errorf("CRC64NVME, 2^%d bytes: %v, %v", k, got, err)
+		}
+	}
+}
+
 func TestCombineRefuses(t *testing.T) {
 	for name, c := range map[string]struct {
 		a, b Sum
