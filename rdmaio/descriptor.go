@@ -5,6 +5,8 @@ package rdmaio
 
 import (
 	"fmt"
+	"io"
+	"log/slog"
 	"math"
 	"net/netip"
 )
@@ -79,6 +81,18 @@ func (d Descriptor) String() string {
 // GoString is String, so that %#v leaks nothing either.
 func (d Descriptor) GoString() string { return d.String() }
 
+// Format is String whatever the verb: %d would otherwise print the fields. No
+// method can help where d is an unexported field of a struct that is printed whole;
+// give such a struct a String method of its own.
+func (d Descriptor) Format(f fmt.State, _ rune) { io.WriteString(f, d.String()) }
+
+// LogValue is String, for structured logs.
+func (d Descriptor) LogValue() slog.Value { return slog.StringValue(d.String()) }
+
+// MarshalText is String, for whatever is encoded as JSON. It is not the wire form
+// (see Encode), and there is no way back.
+func (d Descriptor) MarshalText() ([]byte, error) { return []byte(d.String()), nil }
+
 // PeerAddr returns the IP address in the GID, if there is one: what an allow-list
 // of peers is held against.
 func (d Descriptor) PeerAddr() (netip.Addr, bool) {
@@ -89,8 +103,11 @@ func (d Descriptor) PeerAddr() (netip.Addr, bool) {
 }
 
 // Narrow returns d cut down to n bytes at offset off, or ErrOutOfBounds. A window
-// can only shrink.
+// can only shrink; one that wraps around the address space has no inside.
 func (d Descriptor) Narrow(off, n uint64) (Descriptor, error) {
+	if d.Addr+d.Size < d.Addr {
+		return Descriptor{}, fmt.Errorf("narrow a %s whose end overflows 64 bits: %w", d, ErrOutOfBounds)
+	}
 	if err := CheckBounds(d.Size, off, n); err != nil {
 		return Descriptor{}, fmt.Errorf("narrow a %s: %w", d, err)
 	}

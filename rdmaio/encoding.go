@@ -130,8 +130,9 @@ func foreignForm(s string) string {
 	return ""
 }
 
-// Encode returns the text of d in encoding e. It fails, with ErrUnsupported, if e
-// cannot express d (a session form without a session, a size beyond the field).
+// Encode returns the text of d in encoding e, from which Parse makes d again. It
+// fails, with ErrUnsupported, if e cannot express d whole: a session form without a
+// session, a size beyond the field, a field that is set and that e has no place for.
 // The result is a secret.
 func (d Descriptor) Encode(e Encoding) (string, error) {
 	if d.Addr+d.Size < d.Addr {
@@ -139,7 +140,7 @@ func (d Descriptor) Encode(e Encoding) (string, error) {
 	}
 	switch e {
 	case EncodingBare, EncodingSuffix, EncodingBase64:
-		if d.Transport != TransportDC || d.Size > MaxWindow || d.QPN >= 1<<24 {
+		if d.Transport != TransportDC || d.Size > MaxWindow || d.QPN >= 1<<24 || d.Port != 0 || !d.Session.IsZero() {
 			return "", cannot(d, e)
 		}
 		present := 0
@@ -155,7 +156,13 @@ func (d Descriptor) Encode(e Encoding) (string, error) {
 		}
 		return s, nil
 	case EncodingSession:
-		if d.Transport == TransportDC || d.Session.IsZero() || d.Size > MaxWindow {
+		switch d.Transport {
+		case TransportRC, TransportSHM, TransportTCP:
+		default:
+			return "", cannot(d, e)
+		}
+		kept := Descriptor{Transport: d.Transport, Addr: d.Addr, Size: d.Size, RKey: d.RKey, Session: d.Session}
+		if d != kept || d.Session.IsZero() || d.Size > MaxWindow {
 			return "", cannot(d, e)
 		}
 		return fmt.Sprintf("%s:%s:%016x:%08x:%08x", d.Transport, d.Session.Hex(), d.Addr, d.Size, d.RKey), nil
@@ -169,7 +176,8 @@ func (d Descriptor) Encode(e Encoding) (string, error) {
 		default:
 			return "", cannot(d, e)
 		}
-		if d.QPN >= 1<<24 {
+		// The form has no flag for the GID: one that is not zero is present.
+		if d.QPN >= 1<<24 || !d.Session.IsZero() || d.GIDPresent != (d.GID != [16]byte{}) {
 			return "", cannot(d, e)
 		}
 		b := make([]byte, 0, hipBytes)
