@@ -1,0 +1,53 @@
+# Targets that users and CI run. Everything is built into build/ and bin/.
+GO      ?= go
+FORK    := bin/minio
+STOCK   := bin/minio-stock
+S3RDMA  := bin/s3rdma
+
+.PHONY: help all test test-unit test-minio test-peers lint fuzz bench demo minio clean
+
+help: ## list the targets
+	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
+
+all: minio $(S3RDMA) ## build the MinIO fork and the s3rdma command
+
+minio: ## build MinIO with the plugin into bin/minio (the first time takes minutes)
+	$(GO) run ./adapters/minio/fork -o $(FORK)
+
+$(STOCK):
+	$(GO) run ./adapters/minio/fork -stock -o $(STOCK)
+
+.PHONY: $(STOCK) $(S3RDMA)
+$(S3RDMA):
+	$(GO) build -o $(S3RDMA) ./conformance/cmd/s3rdma
+
+demo: ## the main job: build the fork, move real files over shared memory, compare every byte
+	$(GO) run ./conformance/cmd/s3rdma demo
+
+test: lint test-unit test-minio test-peers ## everything that CI runs
+
+lint:
+	@test -z "$$(gofmt -l . | tee /dev/stderr)" || { echo 'run gofmt -w on these files' >&2; exit 1; }
+	$(GO) vet ./...
+	$(GO) -C adapters/minio vet ./...
+
+test-unit: ## all packages with the race detector, no server needed
+	$(GO) test -race ./...
+	$(GO) -C adapters/minio test -race ./...
+
+test-minio: minio $(STOCK) ## the suite against the fork over each fabric, and interop with stock MinIO
+	S3RDMA_FORK=$(CURDIR)/$(FORK) S3RDMA_STOCK=$(CURDIR)/$(STOCK) $(GO) test -count=1 -v -timeout 20m ./conformance/e2e/...
+	S3RDMA_FORK=$(CURDIR)/$(FORK) $(GO) -C adapters/minio test -count=1 ./...
+
+test-peers: minio $(STOCK) ## minio-go's functional tests: no difference between stock and fork
+
+FUZZTIME ?= 60s
+fuzz: ## each fuzz target for FUZZTIME
+	@set -e; for p in $$($(GO) list ./...); do for f in $$($(GO) test -list '^Fuzz' $$p | grep '^Fuzz' || true); do \
+		echo "fuzz $$p $$f"; $(GO) test -run '^$$' -fuzz "^$$f$$" -fuzztime $(FUZZTIME) $$p; done; done
+
+bench: ## Go benchmarks of the parts
+	$(GO) test -run '^$$' -bench . -benchmem ./rdmaio/... ./checksum/... ./plugin/...
+
+clean:
+	rm -rf bin build
