@@ -118,7 +118,7 @@ func (p *Plugin) Close() error {
 	p.flight.Wait()
 	var errs []error
 	if p.cfg.Staging != nil {
-		errs = append(errs, p.cfg.Staging.Close())
+		errs = append(errs, p.cfg.Staging.Close(context.Background()))
 	}
 	for _, f := range p.cfg.Fabrics {
 		errs = append(errs, f.Close())

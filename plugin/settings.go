@@ -111,7 +111,7 @@ var settingsTable = []parseSetting{
 	{Setting{"rdma-max-sessions-per-user", "64", "how many sessions one identity may have, for each transport"},
 		func(s *Settings, v string) error {
 			n, err := parseCount(v, 1, 1<<20)
-			s.SHM.MaxPerOwner, s.TCP.MaxPerOwner = n, n
+			s.SHM.MaxSessionsPerOwner, s.TCP.MaxPerOwner = n, n
 			return err
 		}},
 	{Setting{"rdma-min-size", "0", "windows smaller than this are declined, so that clients use HTTP, such as 64KiB"},
@@ -121,7 +121,7 @@ var settingsTable = []parseSetting{
 			return err
 		}},
 	{Setting{"rdma-shm-socket", "", "path of the unix socket of the shm fabric; empty makes one in a private directory"},
-		func(s *Settings, v string) error { s.SHM.Socket = v; return nil }},
+		func(s *Settings, v string) error { s.SHM.Path = v; return nil }},
 	{Setting{"rdma-shm-mode", "0600", "file mode of that socket, in octal: who may connect to it (0666: every local user, who still needs a signed connect)"},
 		func(s *Settings, v string) (err error) { s.SHM.Mode, err = parseMode(v); return }},
 	{Setting{"rdma-shm-uids", "", "numeric user ids whose processes may connect, separated by commas; empty allows all that may open the socket"},
@@ -187,7 +187,7 @@ func (s Settings) Open(l EventListener) (*Plugin, error) {
 		case rdmaio.TransportSHM.String():
 			f, err := shm.New(s.SHM)
 			if err != nil {
-				return fail("rdma-shm-socket", s.SHM.Socket, err)
+				return fail("rdma-shm-socket", s.SHM.Path, err)
 			}
 			cfg.Fabrics = append(cfg.Fabrics, f)
 		case rdmaio.TransportTCP.String():
@@ -198,7 +198,7 @@ func (s Settings) Open(l EventListener) (*Plugin, error) {
 			cfg.Fabrics = append(cfg.Fabrics, f)
 		}
 	}
-	pool, err := staging.New(cfg.Fabrics, s.Staging)
+	pool, err := staging.New(s.Staging, cfg.Fabrics...)
 	if err != nil {
 		return fail("rdma-staging-size", humanize.IBytes(uint64(s.Staging.Size)), err)
 	}
