@@ -258,7 +258,11 @@ func TestMisuse(t *testing.T) {
 	other.Release()
 	(*Lease)(nil).Release()
 
-	for range 200 {
+	// Scrubbing takes a while: time for others to come in between.
+	o := small(2)
+	o.Scrub = true
+	p = newPool(t, o)
+	for range 100 {
 		var wg sync.WaitGroup
 		start := make(chan struct{})
 		l = acquire(t, p, "a", 2)
