@@ -7,6 +7,8 @@ import (
 	"crypto/rand"
 	"encoding/hex"
 	"fmt"
+	"io"
+	"log/slog"
 )
 
 // SessionID names a connected peer: 128 random bits, 32 lower-case hex digits on
@@ -39,5 +41,11 @@ func (id SessionID) IsZero() bool { return id == SessionID{} }
 // String does not show the id.
 func (id SessionID) String() string { return "session(hidden)" }
 
-// GoString is String, so that %#v leaks nothing either.
-func (id SessionID) GoString() string { return id.String() }
+// Format is String whatever the verb: %x would otherwise print the id.
+func (id SessionID) Format(f fmt.State, _ rune) { io.WriteString(f, id.String()) }
+
+// LogValue is String, for structured logs.
+func (id SessionID) LogValue() slog.Value { return slog.StringValue(id.String()) }
+
+// MarshalText is String, for whatever is encoded as JSON. Hex is the wire form.
+func (id SessionID) MarshalText() ([]byte, error) { return []byte(id.String()), nil }
