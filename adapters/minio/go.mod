@@ -4,7 +4,9 @@ go 1.24.0
 
 require (
 	github.com/minio/cli v1.24.2
+	github.com/minio/madmin-go/v3 v3.0.109
 	github.com/minio/minio v0.0.0-20260212201848-7aac2a2c5b7c
+	github.com/minio/minio-go/v7 v7.0.91
 	github.com/minio/mux v1.9.2
 	github.com/minio/pkg/v3 v3.1.3
 	github.com/prometheus/client_golang v1.22.0
@@ -58,9 +60,7 @@ require (
 	github.com/minio/highwayhash v1.0.3 // indirect
 	github.com/minio/kms-go/kes v0.3.1 // indirect
 	github.com/minio/kms-go/kms v0.5.1-0.20250225090116-4e64ce8d0f35 // indirect
-	github.com/minio/madmin-go/v3 v3.0.109 // indirect
 	github.com/minio/md5-simd v1.1.2 // indirect
-	github.com/minio/minio-go/v7 v7.0.91 // indirect
 	github.com/minio/sha256-simd v1.0.1 // indirect
 	github.com/modern-go/concurrent v0.0.0-20180306012644-bacd9c7ef1dd // indirect
 	github.com/modern-go/reflect2 v1.0.2 // indirect
