@@ -1,0 +1,521 @@
+// Copyright 2026 The s3rdma Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package conformance
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/s3rdma/s3rdma/conformance/rawhttp"
+	"github.com/s3rdma/s3rdma/rdmaio"
+)
+
+// sizes are around the places where implementations change their ways: pages,
+// inline data, stripes, parts, staging slabs.
+var sizes = []int{1, 4095, 4096, 64<<10 - 1, 64 << 10, 64<<10 + 1, 1<<20 - 1, 1 << 20, 1<<20 + 1, 5 << 20, 64<<20 + 1}
+
+// plainCases check that requests without a descriptor are served at all: every other
+// case relies on it.
+func plainCases() []Case {
+	return []Case{
+		{ID: "plain/put-get", Level: Must, When: Always, Source: srcS3StayS3,
+			Rule: "a PUT and a GET without a descriptor work and bear no RDMA headers",
+			Run: func(ctx context.Context, e *Env) {
+				data, key := pattern(1, 100_000), e.key("o")
+				for _, resp := range []*rawhttp.Response{
+					e.putHTTP(ctx, key, data, nil),
+					e.do(ctx, rawhttp.Request{Method: "GET", Bucket: e.bucket(), Key: key}),
+				} {
+					e.wantRefused(resp, 200)
+				}
+				e.wantStored(ctx, key, data)
+			}},
+		{ID: "plain/empty-object", Level: Must, When: Always, Source: srcS3StayS3,
+			Rule: "an empty PUT without a descriptor makes an empty object",
+			Run: func(ctx context.Context, e *Env) {
+				key := e.key("o")
+				e.putHTTP(ctx, key, nil, nil)
+				e.wantStored(ctx, key, nil)
+			}},
+		{ID: "plain/range", Level: Must, When: Always, Source: srcS3,
+			Rule: "a ranged GET without a descriptor answers 206 with the bytes in the body",
+			Run: func(ctx context.Context, e *Env) {
+				data := pattern(2, 1000)
+				key := e.stored(ctx, "o", data)
+				resp := e.do(ctx, rawhttp.Request{Method: "GET", Bucket: e.bucket(), Key: key, Header: http.Header{"Range": {"bytes=10-19"}}})
+				e.wantRefused(resp, 206)
+				if string(resp.Body) != string(data[10:20]) {
+					e.failf("the body is not bytes 10 to 19 of the object")
+				}
+			}},
+	}
+}
+
+func sessionCases() []Case {
+	chosen := func(e *Env) string {
+		o := e.runner.options
+		if o.NewTarget == nil && o.Fabric == "none" {
+			e.skipf("needs a fabric: none was chosen")
+		}
+		return o.Fabric
+	}
+	return []Case{
+		{ID: "session/connect", Level: Must, Source: srcWire,
+			Rule: "a signed connect answers 200 with x-amz-rdma-session (32 hex digits) and x-amz-rdma-reply 200:<welcome>, and the fabric can complete it",
+			Run: func(ctx context.Context, e *Env) {
+				chosen(e)
+				e.connectPeer(ctx, nil)
+			}},
+		{ID: "session/connect-unsigned", Level: Must, Needs: []Need{NeedFabric}, Source: srcCapable,
+			Rule: "a connect without a signature, or whose hello is not among the signed headers, is refused with 403",
+			Run: func(ctx context.Context, e *Env) {
+				t := e.shared().target
+				hello, err := t.Hello(ctx)
+				if err != nil {
+					e.failf("say hello: %v", err)
+				}
+				req := connectRequest(t.Name(), hello)
+				req.Anonymous = true
+				e.wantRefused(e.do(ctx, req), 403)
+				req.Anonymous = false
+				req.Header, req.Unsigned = nil, req.Header
+				e.wantRefused(e.do(ctx, req), 403)
+			}},
+		{ID: "session/connect-wrong-secret", Level: Must, Needs: []Need{NeedFabric}, Source: srcCapable,
+			Rule: "a connect with a wrong signature is refused with 403",
+			Run: func(ctx context.Context, e *Env) {
+				t := e.shared().target
+				resp, err := connect(ctx, e.client, t, e.wrongSecret())
+				if err != nil {
+					e.failf("connect: %v", err)
+				}
+				e.wantRefused(resp, 403)
+			}},
+		{ID: "session/connect-malformed", Level: Should, Needs: []Need{NeedFabric}, Source: srcWire,
+			Rule: "a connect with a hello that is none, or without one, is a 400",
+			Run: func(ctx context.Context, e *Env) {
+				name := e.shared().target.Name()
+				for _, token := range []string{"", "no hello", strings.Repeat("f", 4000)} {
+					e.wantRefused(e.do(ctx, connectRequest(name, rdmaio.Hello{Token: token})), 400)
+				}
+			}},
+		{ID: "session/disconnect", Level: Must, Needs: []Need{NeedFabric}, Source: srcWire,
+			Rule: "a disconnect answers 204, and descriptors of that session are then declined (501), nothing stored or written",
+			Run: func(ctx context.Context, e *Env) {
+				p := e.connectPeer(ctx, nil)
+				data := pattern(3, 5000)
+				w := e.windowOf(p, len(data), guard)
+				key := e.stored(ctx, "o", data)
+				token := w.token()
+				e.wantGet(e.do(ctx, e.withToken("GET", key, token, nil)), len(data))
+				w.wantReceived(data)
+				w.poison()
+				e.want(e.do(ctx, disconnectRequest(p.target.Name(), p.id)), 204)
+				e.wantDeclined(e.do(ctx, e.withToken("GET", key, token, nil)))
+				w.wantUntouched()
+				other := e.key("never")
+				e.wantDeclined(e.do(ctx, e.withToken("PUT", other, token, nil)))
+				e.wantAbsent(ctx, other)
+			}},
+		{ID: "session/disconnect-unsigned", Level: Must, Needs: []Need{NeedFabric}, Source: srcCapable,
+			Rule: "an unsigned disconnect is refused with 403 and ends nothing",
+			Run: func(ctx context.Context, e *Env) {
+				p := e.connectPeer(ctx, nil)
+				req := disconnectRequest(p.target.Name(), p.id)
+				req.Anonymous = true
+				e.wantRefused(e.do(ctx, req), 403)
+				e.transferBothWays(ctx, p)
+			}},
+		{ID: "session/disconnect-unknown", Level: Should, Needs: []Need{NeedFabric}, Source: srcWire,
+			Rule: "a disconnect of a session that does not exist is a client error, not a success",
+			Run: func(ctx context.Context, e *Env) {
+				e.wantClientError(e.do(ctx, disconnectRequest(e.shared().target.Name(), rdmaio.NewSessionID().Hex())))
+			}},
+		{ID: "session/reconnect", Level: Must, Needs: []Need{NeedFabric}, Source: srcWire,
+			Rule: "a target may connect again; its regions then work under new descriptors",
+			Run: func(ctx context.Context, e *Env) {
+				p := e.connectPeer(ctx, nil)
+				w := e.windowOf(p, 70_000, guard)
+				e.want(e.do(ctx, disconnectRequest(p.target.Name(), p.id)), 204)
+				e.join(ctx, p, nil)
+				data := pattern(4, w.n)
+				key := e.stored(ctx, "o", data)
+				e.wantGet(e.getRDMA(ctx, key, w, nil), len(data))
+				w.wantReceived(data)
+			}},
+		{ID: "session/unknown", Level: Must, Needs: []Need{NeedFabric}, Source: srcWire,
+			Rule: "a descriptor of a session that does not exist is declined (501): the client can connect again or use HTTP",
+			Run: func(ctx context.Context, e *Env) {
+				w := e.filled(pattern(5, 5000))
+				d := w.descriptor()
+				d.Session = rdmaio.NewSessionID()
+				key := e.key("never")
+				e.wantDeclined(e.do(ctx, e.withToken("PUT", key, e.encode(d), nil)))
+				e.wantAbsent(ctx, key)
+				present := e.stored(ctx, "o", pattern(6, 5000))
+				w.poison()
+				e.wantDeclined(e.do(ctx, e.withToken("GET", present, e.encode(d), nil)))
+				w.wantUntouched()
+			}},
+		{ID: "session/other-identity", Level: Must, Needs: []Need{NeedFabric, NeedIdentity}, Source: srcCapable,
+			Rule: "a session serves the identity only that connected it: another one's request with its descriptor is a 403, nothing stored or written",
+			Run: func(ctx context.Context, e *Env) {
+				w := e.filled(pattern(7, 5000))
+				req := e.withToken("PUT", e.key("never"), w.token(), nil)
+				req.Credentials = e.runner.options.Second
+				e.wantRefused(e.do(ctx, req), 403)
+				e.wantAbsent(ctx, req.Key)
+				req.Method, req.Key = "GET", e.stored(ctx, "o", pattern(8, 5000))
+				w.poison()
+				e.wantRefused(e.do(ctx, req), 403)
+				w.wantUntouched()
+			}},
+		{ID: "session/disconnect-other-identity", Level: Must, Needs: []Need{NeedFabric, NeedIdentity}, Source: srcCapable,
+			Rule: "nobody can disconnect another identity's session",
+			Run: func(ctx context.Context, e *Env) {
+				p := e.connectPeer(ctx, nil)
+				req := disconnectRequest(p.target.Name(), p.id)
+				req.Credentials = e.runner.options.Second
+				e.wantClientError(e.do(ctx, req))
+				e.transferBothWays(ctx, p)
+			}},
+		{ID: "session/second-identity", Level: Must, Needs: []Need{NeedFabric, NeedIdentity}, Source: srcWire,
+			Rule: "sessions of two identities work side by side",
+			Run: func(ctx context.Context, e *Env) {
+				second := e.runner.options.Second
+				p := e.connectPeer(ctx, second)
+				data := pattern(9, 66_000)
+				w := e.windowOf(p, len(data), guard)
+				key := e.stored(ctx, "o", data)
+				req := e.withToken("GET", key, w.token(), nil)
+				req.Credentials = second
+				e.wantGet(e.do(ctx, req), len(data))
+				w.wantReceived(data)
+				e.transferBothWays(ctx, e.shared())
+			}},
+	}
+}
+
+// wrongSecret are credentials with the right name and the wrong secret.
+func (e *Env) wrongSecret() *rawhttp.Credentials {
+	return &rawhttp.Credentials{AccessKey: e.runner.options.AccessKey, SecretKey: e.runner.options.SecretKey + "x"}
+}
+
+// transferBothWays checks that p's session works.
+func (e *Env) transferBothWays(ctx context.Context, p *peer) {
+	data := pattern(10, 70_001)
+	w := e.windowOf(p, len(data), guard)
+	copy(w.bytes(), data)
+	key := e.key("both-ways")
+	e.wantPut(e.putRDMA(ctx, key, w, nil), len(data))
+	e.wantStored(ctx, key, data)
+	w.poison()
+	e.wantGet(e.getRDMA(ctx, key, w, nil), len(data))
+	w.wantReceived(data)
+}
+
+func putCases() []Case {
+	var all []Case
+	for _, n := range sizes {
+		all = append(all, Case{ID: fmt.Sprintf("put/size/%d", n), Level: Must, Needs: []Need{NeedFabric}, Source: srcMatrix,
+			Rule: "a PUT by descriptor stores exactly the window's bytes and answers 200, reply 200, the byte count, an ETag and no body",
+			Run: func(ctx context.Context, e *Env) {
+				e.sized(n)
+				data := pattern(uint64(n), n)
+				w, key := e.filled(data), e.key("o")
+				e.wantPut(e.putRDMA(ctx, key, w, nil), n)
+				w.wantReceived(data) // a PUT leaves the client's memory alone
+				e.wantStored(ctx, key, data)
+			}})
+	}
+	return append(all, []Case{
+		{ID: "put/zero-window", Level: Must, Needs: []Need{NeedFabric}, Source: srcTrap,
+			Rule: "a PUT whose descriptor names no bytes is a 400: it is a client's mistake, and must not become an empty object",
+			Run: func(ctx context.Context, e *Env) {
+				d := e.window(4096).descriptor()
+				d.Size = 0
+				key := e.key("never")
+				e.wantRefused(e.do(ctx, e.withToken("PUT", key, e.encode(d), nil)), 400)
+				e.wantAbsent(ctx, key)
+			}},
+		{ID: "put/inside-registration", Level: Must, Needs: []Need{NeedFabric}, Source: srcBounds + "; NIXL rdma_token_range.h",
+			Rule: "a window at an odd offset inside a registration is stored without its neighbours",
+			Run: func(ctx context.Context, e *Env) {
+				data := pattern(11, 100_003)
+				w := e.windowOf(e.shared(), len(data), guard+13)
+				copy(w.bytes(), data)
+				key := e.key("o")
+				e.wantPut(e.putRDMA(ctx, key, w, nil), len(data))
+				e.wantStored(ctx, key, data)
+			}},
+		{ID: "put/overwrite", Level: Must, Needs: []Need{NeedFabric}, Source: srcS3,
+			Rule: "a shorter PUT by descriptor replaces a longer object whole",
+			Run: func(ctx context.Context, e *Env) {
+				key := e.stored(ctx, "o", pattern(12, 300_000))
+				data := pattern(13, 70_000)
+				e.wantPut(e.putRDMA(ctx, key, e.filled(data), nil), len(data))
+				e.wantStored(ctx, key, data)
+			}},
+		{ID: "put/key-names", Level: Must, Needs: []Need{NeedFabric}, Source: srcS3,
+			Rule: "keys that need escaping (space, plus, percent, slash, umlaut) are stored under their own name",
+			Run: func(ctx context.Context, e *Env) {
+				for i, name := range []string{"a b", "a+b", "a%20b", "a/b/c", "größe-日本", "a=b&c;d,e'f(g)!h"} {
+					data := pattern(uint64(20+i), 3000)
+					key := e.key(name)
+					e.wantPut(e.putRDMA(ctx, key, e.filled(data), nil), len(data))
+					e.wantStored(ctx, key, data)
+				}
+			}},
+		{ID: "put/etag", Level: Should, Needs: []Need{NeedFabric}, Source: srcS3,
+			Rule: "the ETag of a PUT by descriptor is the one that the same bytes get over HTTP, and HEAD repeats it",
+			Run: func(ctx context.Context, e *Env) {
+				data := pattern(14, 123_456)
+				first := e.putHTTP(ctx, e.key("http-1"), data, nil).Header.Get("Etag")
+				if again := e.putHTTP(ctx, e.key("http-2"), data, nil).Header.Get("Etag"); again != first {
+					e.skipf("the server gives the same bytes different ETags over HTTP, too")
+				}
+				key := e.key("rdma")
+				resp := e.putRDMA(ctx, key, e.filled(data), nil)
+				e.wantPut(resp, len(data))
+				if got := resp.Header.Get("Etag"); got != first {
+					e.failf("the ETag is %s, over HTTP it is %s", got, first)
+				}
+				if got := e.headHTTP(ctx, key, nil, nil).Header.Get("Etag"); got != first {
+					e.failf("HEAD says ETag %s, the PUT said %s", got, first)
+				}
+			}},
+		{ID: "put/wrong-key", Level: Must, Needs: []Need{NeedFabric}, Source: srcShort,
+			Rule: "a PUT whose remote key is not valid is a 500 RDMATransferFailed, and nothing is stored",
+			Run: func(ctx context.Context, e *Env) {
+				d := e.filled(pattern(15, 70_000)).descriptor()
+				d.RKey ^= 0x5a5a5a5a
+				key := e.key("never")
+				e.wantFailed(e.do(ctx, e.withToken("PUT", key, e.encode(d), nil)))
+				e.wantAbsent(ctx, key)
+			}},
+		{ID: "put/stale-key", Level: Must, Needs: []Need{NeedFabric}, Source: srcShort,
+			Rule: "a PUT with a descriptor that was withdrawn is a 500, nothing is stored, and an object that was there stays",
+			Run: func(ctx context.Context, e *Env) {
+				w := e.filled(pattern(16, 70_000))
+				token := w.token()
+				if err := w.exposed.Rekey(ctx); err != nil {
+					e.failf("withdraw the descriptor: %v", err)
+				}
+				key := e.key("never")
+				e.wantFailed(e.do(ctx, e.withToken("PUT", key, token, nil)))
+				e.wantAbsent(ctx, key)
+				before := pattern(17, 5000)
+				present := e.stored(ctx, "there", before)
+				e.wantFailed(e.do(ctx, e.withToken("PUT", present, token, nil)))
+				e.wantStored(ctx, present, before)
+				e.wantPut(e.putRDMA(ctx, key, w, nil), w.n) // the fresh descriptor works
+			}},
+		{ID: "put/beyond-registration", Level: Must, Needs: []Need{NeedFabric}, Source: srcBounds + "; " + srcShort,
+			Rule: "a PUT whose window is longer than the memory behind it fails, and nothing is stored, not even the part that exists",
+			Run: func(ctx context.Context, e *Env) {
+				w := e.filled(pattern(18, 70_000))
+				d := w.descriptor()
+				d.Size = uint64(len(w.exposed.Bytes())) + 1<<20
+				key := e.key("never")
+				e.wantRefused(e.do(ctx, e.withToken("PUT", key, e.encode(d), nil)), 400, 500)
+				e.wantAbsent(ctx, key)
+			}},
+		{ID: "put/no-bucket", Level: Must, Needs: []Need{NeedFabric}, Source: srcS3,
+			Rule: "a PUT by descriptor into a bucket that does not exist is a 404 without RDMA headers",
+			Run: func(ctx context.Context, e *Env) {
+				req := e.withToken("PUT", "never", e.filled(pattern(19, 100)).token(), nil)
+				req.Bucket = bucketPrefix + randomName()
+				e.wantRefused(e.do(ctx, req), 404)
+			}},
+		{ID: "put/wrong-secret", Level: Must, Needs: []Need{NeedFabric}, Source: srcCapable,
+			Rule: "a PUT by descriptor with a wrong signature is a 403, and nothing is stored",
+			Run: func(ctx context.Context, e *Env) {
+				req := e.withToken("PUT", e.key("never"), e.filled(pattern(20, 100)).token(), nil)
+				req.Credentials = e.wrongSecret()
+				e.wantRefused(e.do(ctx, req), 403)
+				e.wantAbsent(ctx, req.Key)
+			}},
+		{ID: "put/signed-length", Level: Must, Needs: []Need{NeedFabric}, Source: "NIXL and minio-cpp sign content-length: 0",
+			Rule: "content-length: 0 among the signed headers is accepted",
+			Run: func(ctx context.Context, e *Env) {
+				data := pattern(21, 70_000)
+				req := e.withToken("PUT", e.key("o"), e.filled(data).token(), nil)
+				req.SignLength = true
+				e.wantPut(e.do(ctx, req), len(data))
+				e.wantStored(ctx, req.Key, data)
+			}},
+		{ID: "put/empty-payload-hash", Level: Must, Needs: []Need{NeedFabric}, Source: srcDraft,
+			Rule: "the SHA-256 of the empty body is accepted as payload hash, beside UNSIGNED-PAYLOAD",
+			Run: func(ctx context.Context, e *Env) {
+				data := pattern(22, 70_000)
+				req := e.withToken("PUT", e.key("o"), e.filled(data).token(), nil)
+				req.PayloadHash = rawhttp.EmptySHA256
+				e.wantPut(e.do(ctx, req), len(data))
+				e.wantStored(ctx, req.Key, data)
+			}},
+	}...)
+}
+
+func getCases() []Case {
+	var all []Case
+	for _, n := range append([]int{0}, sizes...) {
+		all = append(all, Case{ID: fmt.Sprintf("get/size/%d", n), Level: Must, Needs: []Need{NeedFabric}, Source: srcMatrix,
+			Rule: "a GET by descriptor writes exactly the object and answers 200, reply 200, the byte count (0 too) and no body",
+			Run: func(ctx context.Context, e *Env) {
+				e.sized(n)
+				data := pattern(uint64(n)+1, n)
+				key, w := e.stored(ctx, "o", data), e.window(max(n, 1))
+				e.wantGet(e.getRDMA(ctx, key, w, nil), n)
+				w.wantReceived(data)
+			}})
+	}
+	return append(all, []Case{
+		{ID: "get/window-larger", Level: Must, Needs: []Need{NeedFabric}, Source: srcBounds,
+			Rule: "a window larger than the object is fine; what lies behind the object is not touched",
+			Run: func(ctx context.Context, e *Env) {
+				data := pattern(30, 100_001)
+				key, w := e.stored(ctx, "o", data), e.window(300_000)
+				e.wantGet(e.getRDMA(ctx, key, w, nil), len(data))
+				w.wantReceived(data)
+			}},
+		{ID: "get/window-too-small", Level: Must, Needs: []Need{NeedFabric}, Source: srcShort,
+			Rule: "an object larger than the window is a client error and nothing is written: clients don't compare lengths",
+			Run: func(ctx context.Context, e *Env) {
+				for _, n := range []int{5000, 200_000, 3 << 20} {
+					key, w := e.stored(ctx, "o"+itoa(n), pattern(31, n)), e.window(n-1)
+					e.wantClientError(e.getRDMA(ctx, key, w, nil))
+					w.wantUntouched()
+				}
+			}},
+		{ID: "get/zero-window", Level: Should, Needs: []Need{NeedFabric}, Source: srcShort,
+			Rule: "a GET of an object that has bytes into a window that has none is a client error",
+			Run: func(ctx context.Context, e *Env) {
+				key, w := e.stored(ctx, "o", pattern(32, 100)), e.window(4096)
+				d := w.descriptor()
+				d.Size = 0
+				e.wantClientError(e.do(ctx, e.withToken("GET", key, e.encode(d), nil)))
+				w.wantUntouched()
+			}},
+		{ID: "get/inside-registration", Level: Must, Needs: []Need{NeedFabric}, Source: srcBounds + "; NIXL rdma_token_range.h",
+			Rule: "a window at an odd offset inside a registration receives the object there and nowhere else",
+			Run: func(ctx context.Context, e *Env) {
+				data := pattern(33, 100_003)
+				key, w := e.stored(ctx, "o", data), e.windowOf(e.shared(), len(data)+7, guard+13)
+				e.wantGet(e.getRDMA(ctx, key, w, nil), len(data))
+				w.wantReceived(data)
+			}},
+		{ID: "get/wrong-key", Level: Must, Needs: []Need{NeedFabric}, Source: srcBounds,
+			Rule: "a GET whose remote key is not valid is a 500 RDMATransferFailed, and nothing is written",
+			Run: func(ctx context.Context, e *Env) {
+				key, w := e.stored(ctx, "o", pattern(34, 70_000)), e.window(70_000)
+				d := w.descriptor()
+				d.RKey ^= 0x5a5a5a5a
+				e.wantFailed(e.do(ctx, e.withToken("GET", key, e.encode(d), nil)))
+				w.wantUntouched()
+			}},
+		{ID: "get/stale-key", Level: Must, Needs: []Need{NeedFabric}, Source: srcRuleOne,
+			Rule: "a GET with a descriptor that was withdrawn is a 500, and nothing is written",
+			Run: func(ctx context.Context, e *Env) {
+				key, w := e.stored(ctx, "o", pattern(35, 70_000)), e.window(70_000)
+				token := w.token()
+				if err := w.exposed.Rekey(ctx); err != nil {
+					e.failf("withdraw the descriptor: %v", err)
+				}
+				e.wantFailed(e.do(ctx, e.withToken("GET", key, token, nil)))
+				w.wantUntouched()
+			}},
+		{ID: "get/beyond-registration", Level: Must, Needs: []Need{NeedFabric}, Source: srcBounds,
+			Rule: "a window that claims more memory than there is can't turn a GET that does not fit into a success",
+			Run: func(ctx context.Context, e *Env) {
+				w := e.window(4096)
+				n := len(w.exposed.Bytes()) + 1<<20
+				key := e.stored(ctx, "o", pattern(36, n))
+				d := w.descriptor()
+				d.Size = uint64(n)
+				e.wantRefused(e.do(ctx, e.withToken("GET", key, e.encode(d), nil)), 400, 500)
+			}},
+		{ID: "get/no-such-key", Level: Must, Needs: []Need{NeedFabric}, Source: srcS3,
+			Rule: "a GET by descriptor of an object that does not exist is a 404 NoSuchKey without RDMA headers, nothing written",
+			Run: func(ctx context.Context, e *Env) {
+				w := e.window(4096)
+				resp := e.getRDMA(ctx, e.key("never"), w, nil)
+				e.wantRefused(resp, 404)
+				if code := resp.Error().Code; code != "NoSuchKey" {
+					e.failf("the error code is %q, want NoSuchKey", code)
+				}
+				w.wantUntouched()
+			}},
+		{ID: "get/no-such-bucket", Level: Must, Needs: []Need{NeedFabric}, Source: srcS3,
+			Rule: "a GET by descriptor from a bucket that does not exist is a 404 without RDMA headers, nothing written",
+			Run: func(ctx context.Context, e *Env) {
+				w := e.window(4096)
+				req := e.withToken("GET", "never", w.token(), nil)
+				req.Bucket = bucketPrefix + randomName()
+				e.wantRefused(e.do(ctx, req), 404)
+				w.wantUntouched()
+			}},
+		{ID: "get/wrong-secret", Level: Must, Needs: []Need{NeedFabric}, Source: srcCapable,
+			Rule: "a GET by descriptor with a wrong signature is a 403, nothing written",
+			Run: func(ctx context.Context, e *Env) {
+				w := e.window(4096)
+				req := e.withToken("GET", e.stored(ctx, "o", pattern(37, 100)), w.token(), nil)
+				req.Credentials = e.wrongSecret()
+				e.wantRefused(e.do(ctx, req), 403)
+				w.wantUntouched()
+			}},
+		{ID: "get/empty-payload-hash", Level: Must, Needs: []Need{NeedFabric}, Source: srcDraft,
+			Rule: "the SHA-256 of the empty body is accepted as payload hash of a GET",
+			Run: func(ctx context.Context, e *Env) {
+				data := pattern(38, 70_000)
+				w := e.window(len(data))
+				req := e.withToken("GET", e.stored(ctx, "o", data), w.token(), nil)
+				req.PayloadHash = rawhttp.EmptySHA256
+				e.wantGet(e.do(ctx, req), len(data))
+				w.wantReceived(data)
+			}},
+		{ID: "get/no-late-writes", Level: Must, Needs: []Need{NeedFabric}, Source: srcRuleOne + "; DingoCache 333, Ceph RFC 71209",
+			Rule: "when the answer is there, the window is complete and nothing writes to it any more",
+			Run: func(ctx context.Context, e *Env) {
+				data := pattern(39, 8<<20)
+				e.sized(len(data))
+				key, w := e.stored(ctx, "o", data), e.window(len(data))
+				for range 4 {
+					e.wantGet(e.getRDMA(ctx, key, w, nil), len(data))
+					w.wantReceived(data)
+					w.poison()
+					e.pause(ctx, 30*time.Millisecond)
+					w.wantUntouched()
+				}
+			}},
+		{ID: "get/headers", Level: Must, Needs: []Need{NeedFabric}, Source: srcDraft,
+			Rule: "a GET by descriptor bears the object's headers as a plain GET does (ETag, Last-Modified, Content-Type, metadata)",
+			Run: func(ctx context.Context, e *Env) {
+				data, key := pattern(40, 70_000), e.key("o")
+				e.putHTTP(ctx, key, data, http.Header{"Content-Type": {"text/x-case"}, "Cache-Control": {"max-age=7"}, "X-Amz-Meta-Case": {"Value 1"}})
+				plain := e.headHTTP(ctx, key, nil, nil)
+				w := e.window(len(data))
+				resp := e.getRDMA(ctx, key, w, nil)
+				e.wantGet(resp, len(data))
+				m := mismatch{resp: resp}
+				for _, name := range []string{"Etag", "Last-Modified", "Content-Type", "Cache-Control", "X-Amz-Meta-Case"} {
+					m.header(name, plain.Header.Get(name))
+				}
+				e.report("headers differ from those of a plain HEAD", m)
+				w.wantReceived(data)
+			}},
+	}...)
+}
+
+// pause waits where there is no event to wait for: for something that must not
+// happen.
+func (e *Env) pause(ctx context.Context, d time.Duration) {
+	select {
+	case <-time.After(d):
+	case <-ctx.Done():
+		e.failf("out of time")
+	}
+}

@@ -1,0 +1,39 @@
+// Copyright 2026 The s3rdma Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package conformance holds any S3-over-RDMA server to the wire behaviour that the
+// known clients need, and tells case by case where it differs.
+//
+// The suite sees a server only as a client does: through HTTP, and through memory
+// that it exposes to a fabric. Each [Case] has a stable name, a level, the rule that
+// it tests and where that rule comes from:
+//
+//	report, err := conformance.Run(ctx, conformance.Options{
+//		Endpoint: "http://localhost:9000", AccessKey: "...", SecretKey: "...",
+//		Fabric: "shm",
+//	})
+//	report.WriteTable(os.Stdout)
+//
+// A case makes requests whose every header is its own (package rawhttp), exposes
+// windows with poisoned bytes in, before and behind them, and compares: the answer,
+// the window, the guards, and what a client without RDMA then reads over HTTP. All
+// answers are searched for the descriptor that was sent: it must not come back.
+//
+// Three ways to run it: against a server that speaks RDMA (Fabric shm or tcp),
+// against one whose RDMA is switched off (Off), where a descriptor must still never
+// make an empty object, and without a fabric (Fabric none), which leaves what can be
+// tested with descriptors of memory that does not exist.
+//
+// Packages below: wirecount (payload bytes on the wire), rawhttp (requests),
+// minioproc (runs a MinIO), peers (other projects' tests), demo and cmd/s3rdma (the
+// command).
+//
+// # Caveats
+//
+// The suite creates buckets whose names start with "s3rdma-conformance-" and removes
+// them; with Options.Bucket it works under a prefix of that bucket. Cases run one
+// after another: a bound on transfers at the server is not what is tested here.
+//
+// A case that cannot run (no TLS, no KMS, no second identity, no session) is
+// skipped and says why. Skipped is not passed.
+package conformance
