@@ -50,15 +50,23 @@ func (k *Keys) Next() (uint32, error) {
 	return 0, fmt.Errorf("all 2^32 keys of this session are used up, connect again: %w", rdmaio.ErrTooMany)
 }
 
+const keyRounds = 6
+
 func (k *Keys) permute(v uint32) uint32 {
 	l, r := uint16(v>>16), uint16(v)
-	var in [len(k.seed) + 3]byte
-	copy(in[:], k.seed[:])
-	for round := range byte(6) {
-		in[len(k.seed)] = round
-		binary.LittleEndian.PutUint16(in[len(k.seed)+1:], r)
-		sum := sha256.Sum256(in[:])
-		l, r = r, l^binary.LittleEndian.Uint16(sum[:])
+	for n := range byte(keyRounds) {
+		l, r = r, l^k.round(n, r)
 	}
 	return uint32(l)<<16 | uint32(r)
+}
+
+// round is the network's round function: 16 bits that depend on seed, round and
+// half.
+func (k *Keys) round(n byte, half uint16) uint16 {
+	var in [len(k.seed) + 3]byte
+	copy(in[:], k.seed[:])
+	in[len(k.seed)] = n
+	binary.LittleEndian.PutUint16(in[len(k.seed)+1:], half)
+	sum := sha256.Sum256(in[:])
+	return binary.LittleEndian.Uint16(sum[:])
 }

@@ -386,6 +386,45 @@ func TestEndWaitsForAbort(t *testing.T) {
 	th.is(t, 1, 1)
 }
 
+// The last lease may come back while the abort is still at work.
+func TestReleaseDuringAbort(t *testing.T) {
+	aborting, goOn := make(chan struct{}), make(chan struct{})
+	table, _ := newTable(t, Options[*thing]{Abort: func(th *thing) {
+		close(aborting)
+		<-goOn
+		th.aborted.Add(1)
+	}})
+	id, th := connect(t, table, "a")
+	l := acquire(t, table, id, "a")
+	done := make(chan struct{})
+	go func() { defer close(done); table.Drop(id) }()
+	<-aborting
+	l.Release()
+	th.is(t, 0, 0)
+	close(goOn)
+	<-done
+	th.is(t, 1, 1)
+}
+
+// A timer that fires while it is being replaced must not undo the replacement.
+func TestReplacedTimer(t *testing.T) {
+	table, clock := newTable(t, Options[*thing]{ConnectWithin: 2 * time.Hour, IdleAfter: time.Hour})
+	_, secret, err := table.Offer("a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var old *fakeTimer
+	for old = range clock.timers {
+	}
+	if _, err := table.Claim(secret, new(thing)); err != nil {
+		t.Fatal(err)
+	}
+	old.f()
+	if n := clock.pending(); n != 1 {
+		t.Errorf("%d timers, want 1", n)
+	}
+}
+
 func TestConcurrent(t *testing.T) {
 	clock := newFakeClock()
 	var opened, closed, inUse atomic.Int64
@@ -526,6 +565,25 @@ func TestKeys(t *testing.T) {
 	}
 	if nearby > 20 {
 		t.Errorf("%d of %d keys follow closely on the one before", nearby, n)
+	}
+}
+
+// 0 is somewhere in the permutation, and is left out.
+func TestKeysSkipZero(t *testing.T) {
+	k := NewKeys()
+	var l, r uint16 // of the result 0, taken back round by round
+	for n := keyRounds - 1; n >= 0; n-- {
+		l, r = r^k.round(byte(n), l), l
+	}
+	k.next = uint64(l)<<16 | uint64(r)
+	if k.permute(uint32(k.next)) != 0 {
+		t.Fatal("the test takes the permutation back wrongly")
+	}
+	if k.next == 1<<32-1 {
+		t.Skip("0 would be the very last key")
+	}
+	if key, err := k.Next(); err != nil || key == 0 {
+		t.Errorf("key %d, error %v", key, err)
 	}
 }
 
