@@ -139,11 +139,18 @@ func rdmaStart(c *cli.Context) {
 	}()
 }
 
-// rdmaSettingHint adds how the setting in err is set.
+// rdmaSettingHint says of every setting in err how it is set here.
 func rdmaSettingHint(err error, names map[string]string) error {
+	if joined, ok := err.(interface{ Unwrap() []error }); ok {
+		var all []error
+		for _, e := range joined.Unwrap() {
+			all = append(all, rdmaSettingHint(e, names))
+		}
+		return errors.Join(all...)
+	}
 	var s *plugin.SettingError
 	if errors.As(err, &s) {
-		return fmt.Errorf("%w (flag --%s, environment variable %s)", err, s.Name, names[s.Name])
+		return fmt.Errorf("--%s=%q (environment variable %s): %w", s.Name, s.Value, names[s.Name], s.Err)
 	}
 	return err
 }

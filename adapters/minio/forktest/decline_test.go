@@ -92,7 +92,7 @@ func others(t *testing.T, s *server) {
 				if kind.name == "header" {
 					return signer.SignV4(*r, rootUser, "wrong secret", "", region)
 				}
-				return signer.PreSignV4(*r, rootUser, "wrong secret", "", region, 300)
+				return presignAs(r, rootUser, "wrong secret")
 			}
 			s.send(t, c.method, c.path, wrong, append(append(headers{}, with...), c.extra...), nil).want(t, 403, "")
 		}

@@ -252,8 +252,10 @@ func signV4As(access, secret, token string) signing {
 
 func signV2(r *http.Request) *http.Request { return signer.SignV2(*r, rootUser, rootSecret, false) }
 
-func presign(r *http.Request) *http.Request {
-	return signer.PreSignV4(*r, rootUser, rootSecret, "", region, 300)
+func presign(r *http.Request) *http.Request { return presignAs(r, rootUser, rootSecret) }
+
+func presignAs(r *http.Request, access, secret string) *http.Request {
+	return signer.PreSignV4(*r, access, secret, "", region, 300)
 }
 
 func anonymous(r *http.Request) *http.Request { return r }
@@ -305,7 +307,8 @@ func (a answer) want(t *testing.T, status int, code string) {
 	if a.StatusCode != status || (code != "" && !strings.Contains(a.body, "<Code>"+code+"</Code>")) {
 		t.Errorf("%s %s: %s %q, want %d %s", a.Request.Method, a.Request.URL.Path, a.Status, a.body, status, code)
 	}
-	if status >= 400 && a.Header.Get("ETag") != "" {
+	// Known clients take an ETag for success. MinIO sends one with 412.
+	if status >= 400 && status != http.StatusPreconditionFailed && a.Header.Get("ETag") != "" {
 		t.Errorf("%s %s: an ETag on an error", a.Request.Method, a.Request.URL.Path)
 	}
 }
