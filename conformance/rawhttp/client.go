@@ -109,6 +109,7 @@ type Request struct {
 
 // Response is what came back, the body read whole.
 type Response struct {
+	Method string // of the request
 	Status int
 	Header http.Header
 	// Length is the Content-Length header's value, -1 without one.
@@ -236,5 +237,5 @@ func (c *Client) roundTrip(req *http.Request) (*Response, error) {
 	if v := resp.Header.Get("Content-Length"); v == "" {
 		length = -1
 	}
-	return &Response{Status: resp.StatusCode, Header: resp.Header, Length: length, Body: body}, nil
+	return &Response{Method: req.Method, Status: resp.StatusCode, Header: resp.Header, Length: length, Body: body}, nil
 }
