@@ -65,6 +65,22 @@ func TestGet(t *testing.T) {
 	}
 }
 
+// TestLeases moves objects through leases of every number of slabs.
+func TestLeases(t *testing.T) {
+	for slabs := 1; slabs <= 5; slabs++ {
+		for _, n := range sizes {
+			r := newRig(t, 2*n, func(_ *Config, o *staging.Options) { o.MaxPerLease = slabs })
+			copy(r.fab.mem, pattern(n))
+			if res := r.do(r.request("PUT", "/b/k", r.token(0, n))); res.StatusCode != 200 {
+				t.Fatalf("PUT of %d bytes by %d slabs: %s", n, slabs, res.Status)
+			}
+			if res := r.do(r.request("GET", "/b/k", r.token(n, n))); res.StatusCode != 200 || !bytes.Equal(r.fab.mem[n:], r.fab.mem[:n]) {
+				t.Fatalf("GET of %d bytes by %d slabs: %s", n, slabs, res.Status)
+			}
+		}
+	}
+}
+
 func TestGetRange(t *testing.T) {
 	r := newRig(t, 1000, nil)
 	want := pattern(5000)
@@ -116,22 +132,23 @@ func TestGetAnswersWithoutBytes(t *testing.T) {
 }
 
 func TestGetWindowTooSmall(t *testing.T) {
-	r := newRig(t, 1000, nil)
-	r.store.put("/b/k", pattern(1001))
+	const window, object = 40000, 50000
+	r := newRig(t, object, nil)
+	r.store.put("/b/k", pattern(object))
 	for name, mangle := range map[string]func(http.ResponseWriter, *http.Request) bool{
 		"announced": nil,
 		"not announced": func(w http.ResponseWriter, _ *http.Request) bool {
-			io.Copy(w, bytes.NewReader(pattern(1001)))
+			w.Write(pattern(object))
 			return true
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r.store.mangle = mangle
-			res := r.do(r.request("GET", "/b/k", r.token(0, 1000)))
+			res := r.do(r.request("GET", "/b/k", r.token(0, window)))
 			if res.StatusCode != 400 || res.Header.Get(HeaderReply) != "" || !strings.Contains(readAll(t, res), "RDMAWindowTooSmall") {
 				t.Errorf("answer %v %v", res.Status, res.Header)
 			}
-			if !bytes.Equal(r.fab.mem, make([]byte, 1000)) {
+			if !bytes.Equal(r.fab.mem, make([]byte, object)) {
 				t.Error("memory has changed")
 			}
 		})
@@ -164,6 +181,10 @@ func TestGetBadHandler(t *testing.T) {
 			if e := r.last(); e.Outcome != OutcomeFailed {
 				t.Errorf("event %+v", e)
 			}
+			if after := r.fab.mem[max(body.announced, 0):]; !bytes.Equal(after, make([]byte, len(after))) {
+				t.Error("bytes beyond what was announced have moved")
+			}
+			clear(r.fab.mem)
 		})
 	}
 	t.Run("panic", func(t *testing.T) {
@@ -403,7 +424,7 @@ func TestClientGoesAway(t *testing.T) {
 }
 
 func TestCloseAborts(t *testing.T) {
-	r := newRig(t, 1000, nil)
+	r := newRig(t, 1000, func(c *Config, _ *staging.Options) { c.StallTimeout = time.Hour })
 	r.fab.hang = true
 	entered := make(chan struct{})
 	r.store.mangle = func(http.ResponseWriter, *http.Request) bool { close(entered); return false }
