@@ -7,6 +7,7 @@ import (
 	"context"
 	"encoding/binary"
 	"math/rand/v2"
+	"sync"
 
 	"github.com/s3rdma/s3rdma/rdmaio"
 )
@@ -14,8 +15,20 @@ import (
 // guard is the number of poisoned bytes before and behind each window.
 const guard = 4096
 
+// poisonPeriod is after how many bytes the poison repeats.
+const poisonPeriod = 1 << 16
+
+// poisoned is one period of poison, computed once: windows are large.
+var poisoned = sync.OnceValue(func() []byte {
+	b := make([]byte, poisonPeriod)
+	for i := range b {
+		b[i] = byte(i*167+13) ^ byte(i>>8)
+	}
+	return b
+})
+
 // poison is the byte that memory has at position i before a transfer.
-func poison(i int) byte { return byte(i*167+13) ^ byte(i>>8) }
+func poison(i int) byte { return poisoned()[i%poisonPeriod] }
 
 // pattern returns n bytes that depend on the seed alone, repeat nowhere, and whose
 // first and last byte differ from poison wherever a window begins or ends.
@@ -80,9 +93,8 @@ func (e *Env) windowOf(p *peer, n, before int) *window {
 }
 
 func (w *window) poison() {
-	all := w.exposed.Bytes()
-	for i := range all {
-		all[i] = poison(i)
+	for all := w.exposed.Bytes(); len(all) > 0; {
+		all = all[copy(all, poisoned()):]
 	}
 }
 
@@ -134,9 +146,12 @@ func (w *window) wantUntouched() {
 
 func (w *window) wantPoison(from, to int, where string) {
 	all := w.exposed.Bytes()
-	for i := from; i < to; i++ {
-		if all[i] != poison(i) {
-			w.e.failf("memory was written %s (offset %d from the window's start, window of %d bytes)", where, i-w.off, w.n)
+	for from < to {
+		phase := from % poisonPeriod
+		n := min(to-from, poisonPeriod-phase)
+		if at, same := firstDifference(all[from:from+n], poisoned()[phase:phase+n]); !same {
+			w.e.failf("memory was written %s (offset %d from the window's start, window of %d bytes)", where, from+at-w.off, w.n)
 		}
+		from += n
 	}
 }

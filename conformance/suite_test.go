@@ -116,6 +116,9 @@ func TestEachDefectIsFound(t *testing.T) {
 		{"copy declined", "other/copy,other/part-copy"},
 	} {
 		t.Run(string(tt.defect), func(t *testing.T) {
+			if raceEnabled && tt.defect == "bytes arrive after the answer" {
+				t.Skip("that defect is a data race by nature")
+			}
 			o := start(t, tt.defect, false)
 			o.Select = tt.cases
 			expectAllFail(t, o)
