@@ -33,8 +33,8 @@
 // # Dead and hostile peers
 //
 // TCP keep-alive and TCP_USER_TIMEOUT find a host that is gone; a target that is
-// there but doesn't answer for PeerTimeout with requests in flight, or takes longer
-// for one frame of 512 KiB, counts as gone too. A frame that does not fit what was
+// there but for PeerTimeout answers none of the requests in flight (each of 512 KiB
+// at most) counts as gone too. A frame that does not fit what was
 // asked ends the session. An answer that comes before its request has been sent
 // does not free the memory that is being sent.
 //

@@ -9,6 +9,7 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -26,7 +27,7 @@ func attempt(tb testing.TB, id rdmaio.SessionID, p place, lane int) (*net.TCPCon
 // closed waits for the other end to hang up.
 func closed(tb testing.TB, c net.Conn) {
 	tb.Helper()
-	if _, err := io.ReadFull(c, make([]byte, 1)); err == nil || errors.Is(err, context.DeadlineExceeded) {
+	if _, err := io.ReadFull(c, make([]byte, 1)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
 		tb.Errorf("connection is still open: %v", err)
 	}
 }
@@ -406,4 +407,22 @@ func TestIdleSessionEnds(t *testing.T) {
 		return errors.Is(err, rdmaio.ErrNoSession)
 	})
 	eventually(t, "nothing is held", func() bool { return f.live() == 0 })
+}
+
+func TestIPv6(t *testing.T) {
+	o := quick()
+	o.Listen = "[::1]:0"
+	f, err := New(o)
+	if err != nil {
+		t.Skipf("no IPv6 here: %v", err)
+	}
+	defer f.Close()
+	six := netip.IPv6Loopback()
+	w, err := f.Accept(context.Background(), rdmaio.Hello{Token: "1", Owner: testOwner, Peer: six, Local: six})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := newTarget(t).Connect(context.Background(), w); err != nil {
+		t.Error(err)
+	}
 }

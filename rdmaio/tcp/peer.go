@@ -309,9 +309,9 @@ func (la *lane) fill(l *link) *slot {
 	return s
 }
 
-// send writes la.header and body in one call.
+// send writes la.header and body in one call. It needs no deadline: the request is
+// in flight already, so the reader has one, and resets the lane when it passes.
 func (la *lane) send(body []byte) error {
-	la.conn.SetWriteDeadline(time.Now().Add(la.p.f.opt.PeerTimeout))
 	if len(body) == 0 {
 		_, err := la.conn.Write(la.header[:])
 		return err

@@ -207,6 +207,25 @@ func TestWithdrawInMidRead(t *testing.T) {
 	}
 }
 
+// Withdrawn keys are not remembered.
+func TestRekeyLeaksNothing(t *testing.T) {
+	tgt := newTarget(t)
+	x := expose(t, tgt, 10, both)
+	seen := make(map[uint32]bool)
+	for range 1000 {
+		if err := x.Rekey(context.Background()); err != nil {
+			t.Fatal(err)
+		}
+		if k := x.currentKey(); k == 0 || seen[k] {
+			t.Fatal("a key is 0, or came back")
+		}
+		seen[x.currentKey()] = true
+	}
+	if len(tgt.byKey) != 1 {
+		t.Errorf("target holds %d keys of one region", len(tgt.byKey))
+	}
+}
+
 // An initiator that stops in the middle of a frame costs the session, not the
 // target.
 func TestInitiatorStalls(t *testing.T) {

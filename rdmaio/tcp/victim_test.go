@@ -6,7 +6,6 @@ package tcp
 import (
 	"bufio"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -25,14 +24,19 @@ import (
 
 const victimEnv = "S3RDMA_TCP_TEST_VICTIM"
 
-// victim connects with the welcome that stands on stdin, prints a descriptor of as
+// victim connects with the session and the welcome that stand on stdin, prints a descriptor of as
 // many bytes as the environment says, and ends with its stdin.
 func victim() int {
 	var n int
 	fmt.Sscan(os.Getenv(victimEnv), &n)
-	in := json.NewDecoder(os.Stdin)
+	var id string
 	var w rdmaio.Welcome
-	if err := in.Decode(&w); err != nil {
+	if _, err := fmt.Scan(&id, &w.Token); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	var err error
+	if w.Session, err = rdmaio.ParseSessionID(id); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
@@ -93,7 +97,8 @@ func startVictim(tb testing.TB, f *Fabric, n int) (*exec.Cmd, rdmaio.Descriptor,
 		}
 	}
 	tb.Cleanup(end)
-	if err := json.NewEncoder(stdin).Encode(welcome(tb, f)); err != nil {
+	w := welcome(tb, f)
+	if _, err := fmt.Fprintln(stdin, w.Session.Hex(), w.Token); err != nil {
 		tb.Fatal(err)
 	}
 	line, err := bufio.NewReader(stdout).ReadString('\n')
