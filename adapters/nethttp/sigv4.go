@@ -120,19 +120,23 @@ func (v *SigV4) Authenticate(r *http.Request) (plugin.Identity, error) {
 	case subtle.ConstantTimeCompare([]byte(sig.token), []byte(secret.SessionToken)) != 1:
 		return plugin.Identity{}, refuse(http.StatusForbidden, "InvalidToken", "The security token is missing or wrong.")
 	}
-	canonical, err := canonicalRequest(r, sig, query)
-	if err != nil {
-		return plugin.Identity{}, err
-	}
-	if subtle.ConstantTimeCompare([]byte(sign(secret.Key, sig, canonical)), []byte(sig.value)) != 1 {
-		return plugin.Identity{}, refuse(http.StatusForbidden, "SignatureDoesNotMatch",
-			"The signature that the request bears is not the one computed here. Check the secret key and the signing method.")
-	}
 	name := secret.Name
 	if name == "" {
 		name = sig.accessKey
 	}
-	return plugin.Identity{Name: name}, nil
+	// The standard encodes the path in one way. Signers that leave that to their
+	// caller sign what is on the wire, which is the same path.
+	for _, path := range []string{uriEncode(r.URL.Path, true), r.URL.EscapedPath()} {
+		canonical, err := canonicalRequest(r, sig, path, query)
+		if err != nil {
+			return plugin.Identity{}, err
+		}
+		if subtle.ConstantTimeCompare([]byte(sign(secret.Key, sig, canonical)), []byte(sig.value)) == 1 {
+			return plugin.Identity{Name: name}, nil
+		}
+	}
+	return plugin.Identity{}, refuse(http.StatusForbidden, "SignatureDoesNotMatch",
+		"The signature that the request bears is not the one computed here. Check the secret key and the signing method.")
 }
 
 // parseSignature reads the Authorization header or the query of a presigned URL.
@@ -318,12 +322,12 @@ func checkSignedHeaders(r *http.Request, s *signature) error {
 	return nil
 }
 
-// canonicalRequest is the text that is signed.
-func canonicalRequest(r *http.Request, s *signature, query url.Values) (string, error) {
+// canonicalRequest is the text that is signed; path is encoded.
+func canonicalRequest(r *http.Request, s *signature, path string, query url.Values) (string, error) {
 	var b strings.Builder
 	b.WriteString(r.Method)
 	b.WriteByte('\n')
-	b.WriteString(uriEncode(r.URL.Path, true))
+	b.WriteString(path)
 	b.WriteByte('\n')
 	b.WriteString(canonicalQuery(query))
 	b.WriteByte('\n')
