@@ -138,9 +138,9 @@ func (c *Client) get(ctx context.Context, bucket, key string, dst View, o GetOpt
 			return GetResult{}, fmt.Errorf("GetObject %s/%s: the server sent the body: %w", bucket, key, ErrNoFabric)
 		}
 		return g.readBody(resp, HTTPIgnored)
-	case declinedIt:
+	case declinedIt, noSession:
 		if o.Force != ForceFabric {
-			return c.getHTTP(ctx, &g, HTTPDeclined)
+			return c.getHTTP(ctx, &g, fallbackRoute[what])
 		}
 	}
 	return GetResult{}, err

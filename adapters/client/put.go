@@ -180,9 +180,9 @@ func (c *Client) tryPut(ctx context.Context, p *put) (PutResult, error) {
 			return PutResult{}, fmt.Errorf("%s: HTTP %d without a reply: %w", name, resp.StatusCode, ErrEmptyStored)
 		}
 		return c.putHTTP(ctx, p, HTTPIgnored)
-	case declinedIt:
+	case declinedIt, noSession:
 		if p.o.Force != ForceFabric {
-			return c.putHTTP(ctx, p, HTTPDeclined)
+			return c.putHTTP(ctx, p, fallbackRoute[what])
 		}
 	}
 	return PutResult{}, err

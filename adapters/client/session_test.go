@@ -230,10 +230,13 @@ func TestTargetLostSession(t *testing.T) {
 	s := newSessionTest(t, Options{})
 	s.put(Fabric, 1)
 	s.target.session = rdmaio.SessionID{}
-	s.put(HTTPDeclined, 1)
+	s.put(HTTPNoSession, 1)
 	s.put(HTTPNoSession, 1)
 	s.clock.advance(time.Second)
 	s.put(Fabric, 2)
+	s.clock.advance(time.Minute)
+	s.target.session = rdmaio.SessionID{}
+	s.put(Fabric, 3)
 }
 
 // TestCredentialsChange: a session belongs to the access key that opened it.

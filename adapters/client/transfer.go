@@ -58,9 +58,14 @@ const (
 	declinedIt
 	// ignoredIt: the server took no notice of the descriptor.
 	ignoredIt
+	// noSession: there is none any more, and another cannot be had now.
+	noSession
 	// failed: an error, of the server or of the answer.
 	failed
 )
+
+// fallbackRoute is the way that the bytes go after a verdict that allows HTTP.
+var fallbackRoute = map[verdict]Route{declinedIt: HTTPDeclined, noSession: HTTPNoSession, ignoredIt: HTTPIgnored}
 
 // overFabric sends a request with a descriptor of v until it is answered for good.
 // make makes the call, anew for each attempt; judge says what a success is.
@@ -75,7 +80,12 @@ func (c *Client) overFabric(ctx context.Context, v View, gen uint64, mk func() (
 		switch {
 		case errors.Is(err, rdmaio.ErrNoSession):
 			c.session.lost(gen, err)
-			return declinedIt, nil, err
+			if n < maxAttempts {
+				if gen, err = c.session.ensure(ctx, false); err == nil {
+					continue
+				}
+			}
+			return noSession, nil, fmt.Errorf("%w: %w", ErrNoFabric, err)
 		case err != nil:
 			return failed, nil, err
 		}
@@ -140,7 +150,7 @@ func (c *Client) overFabric(ctx context.Context, v View, gen uint64, mk func() (
 		c.stats.repeated.Add(1)
 		var cerr error
 		if gen, cerr = c.session.ensure(ctx, false); cerr != nil {
-			return declinedIt, nil, cerr
+			return noSession, nil, fmt.Errorf("%w: %w", ErrNoFabric, cerr)
 		}
 	}
 }
