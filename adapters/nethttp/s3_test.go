@@ -134,6 +134,7 @@ func (s *memoryS3) put(w http.ResponseWriter, r *http.Request, uploadID, part st
 		}
 		u.parts[n] = o
 		w.Header().Set("ETag", o.etag)
+		w.WriteHeader(http.StatusOK)
 		return
 	}
 	old := s.objects[r.URL.Path]
@@ -143,6 +144,7 @@ func (s *memoryS3) put(w http.ResponseWriter, r *http.Request, uploadID, part st
 	}
 	s.objects[r.URL.Path] = o
 	w.Header().Set("ETag", o.etag)
+	w.WriteHeader(http.StatusOK)
 }
 
 func (s *memoryS3) get(w http.ResponseWriter, r *http.Request) {
