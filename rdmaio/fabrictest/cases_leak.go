@@ -70,6 +70,11 @@ func testFailedOpens(t *testing.T, h Harness) {
 	}
 	if h.Live != nil {
 		eventually(t, "what failed opens held is given back", patience, func() bool { return h.Live(e.f) == held })
+		// What an open holds on to for good shows when its session should go.
+		if err := e.t.Close(); err != nil {
+			t.Errorf("close the target: %v", err)
+		}
+		eventually(t, "the session is gone", patience, func() bool { return h.Live(e.f) == 0 })
 	}
 }
 

@@ -89,7 +89,7 @@ func testBeyondSlice(t *testing.T, h Harness) {
 	for _, dir := range []direction{write, read} {
 		for _, s := range []rdmaio.Slice{
 			{Region: r, Len: guard + 1}, {Region: r, Off: guard, Len: 1}, {Region: r, Off: -1, Len: 1},
-			{Region: r, Off: 5, Len: -1}, {Region: r, Off: math.MaxInt, Len: 10},
+			{Region: r, Off: 5, Len: -1}, {Region: r, Off: math.MaxInt, Len: 10}, {Region: r, Off: 10, Len: math.MaxInt},
 		} {
 			e.refuses("beyond the slice", dir, d, s, 0, x.Bytes(), rdmaio.ErrOutOfBounds)
 		}
