@@ -1,0 +1,100 @@
+// Copyright 2026 The s3rdma Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package minioproc
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/s3rdma/s3rdma/conformance/rawhttp"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// script makes an executable that stands in for a server that does not work.
+func script(t *testing.T, text string) string {
+	t.Helper()
+	name := filepath.Join(t.TempDir(), "server")
+	if err := os.WriteFile(name, []byte("#!/bin/sh\n"+text+"\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return name
+}
+
+func TestAServerThatEndsIsReportedWithItsLog(t *testing.T) {
+	_, err := Start(t.Context(), Options{Binary: script(t, "echo cannot do this; exit 3"), Dir: t.TempDir()})
+	if !errors.Is(err, ErrStart) || !strings.Contains(err.Error(), "cannot do this") || !strings.Contains(err.Error(), "exit status 3") {
+		t.Errorf("error %v", err)
+	}
+}
+
+func TestAServerThatIsNeverReadyIsStopped(t *testing.T) {
+	dir := t.TempDir()
+	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer cancel()
+	_, err := Start(ctx, Options{Binary: script(t, "echo $$ >pid; exec sleep 60"), Dir: dir})
+	if !errors.Is(err, ErrStart) || !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("error %v", err)
+	}
+	pid, err := os.ReadFile(filepath.Join(dir, "pid"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat("/proc/" + strings.TrimSpace(string(pid))); err == nil {
+		t.Error("the process is still there")
+	}
+}
+
+func TestNoBinary(t *testing.T) {
+	if _, err := Start(t.Context(), Options{Binary: "/nonexistent/minio", Dir: t.TempDir()}); !errors.Is(err, ErrStart) {
+		t.Errorf("error %v, want ErrStart", err)
+	}
+}
+
+// TestRealServer runs where S3RDMA_MINIO names a MinIO binary, of any kind.
+func TestRealServer(t *testing.T) {
+	binary := os.Getenv("S3RDMA_MINIO")
+	if binary == "" {
+		t.Skip("S3RDMA_MINIO names no MinIO binary")
+	}
+	dir := t.TempDir()
+	var root rawhttp.Credentials
+	for _, secure := range []bool{false, true} {
+		s, err := Start(t.Context(), Options{Binary: binary, Dir: dir, TLS: secure, KMS: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Stop()
+		if secure && s.Root != root {
+			t.Error("the root user's keys changed with a restart on the same drives")
+		}
+		root = s.Root
+		user, err := s.AddUser(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		c, err := rawhttp.New(rawhttp.Config{Endpoint: s.Endpoint, TLS: s.TLS, Credentials: user})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		resp, err := c.Do(t.Context(), rawhttp.Request{Method: "GET"})
+		if err != nil || resp.Status != 200 {
+			t.Errorf("the new user can't list buckets: %+v, %v", resp, err)
+		}
+		s.Stop()
+		select {
+		case <-s.Exited():
+		default:
+			t.Error("Stop returned before the process had ended")
+		}
+	}
+}
