@@ -215,6 +215,7 @@ func TestGetAnswers(t *testing.T) {
 		{"no Content-Range", part, answer{206, ranged("Content-Range", "-"), "", false}, ErrProtocol, 0},
 		{"garbage Content-Range", part, answer{206, ranged("Content-Range", "bytes 50-149"), "", false}, ErrProtocol, 0},
 		{"shorter than Content-Range", part, answer{206, ranged(headerBytes, "99"), "", false}, ErrProtocol, 0},
+		{"part shorter than Content-Range", byNumber, answer{206, ranged(headerBytes, "99"), "", false}, ErrProtocol, 0},
 		{"another range", part, answer{206, ranged("Content-Range", "bytes 51-150/1000"), "", false}, ErrProtocol, 0},
 		{"a shorter range", part, answer{206, ranged(headerBytes, "99", "Content-Range", "bytes 50-148/1000"), "", false}, ErrProtocol, 0},
 		{"a longer range", part, answer{206, ranged(headerBytes, "101", "Content-Range", "bytes 50-150/1000"), "", false}, ErrProtocol, 0},
