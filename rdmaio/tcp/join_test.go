@@ -232,7 +232,9 @@ func TestPartialLanesTimeOut(t *testing.T) {
 }
 
 func TestHangupBeforeConnect(t *testing.T) {
-	f := newFabric(t, quick())
+	o := quick()
+	o.ConnectWithin = time.Hour
+	f := newFabric(t, o)
 	w := welcome(t, f)
 	p := placeOf(t, w)
 	c, err := attempt(t, w.Session, p, 0)
@@ -331,8 +333,12 @@ func TestAdvertise(t *testing.T) {
 	o := quick()
 	o.Listen = ":0"
 	f := newFabric(t, o)
-	if got := placeOf(t, welcome(t, f)).addr; got != netip.AddrPortFrom(loopback, f.port) {
+	w := welcome(t, f)
+	if got := placeOf(t, w).addr; got != netip.AddrPortFrom(loopback, f.port) {
 		t.Errorf("peer is sent to %v", got)
+	}
+	if err := newTarget(t).Connect(context.Background(), w); err != nil {
+		t.Errorf("peer cannot go there: %v", err)
 	}
 	if _, err := f.Accept(context.Background(), rdmaio.Hello{Token: "1", Peer: loopback}); !errors.Is(err, rdmaio.ErrRefused) {
 		t.Errorf("request's own address unknown: error %v, want ErrRefused", err)

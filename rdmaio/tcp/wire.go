@@ -41,7 +41,9 @@ const (
 	answerSize  = 16
 
 	// maxFrame is the largest length that either side accepts. frameSize is how
-	// long the initiator makes its frames: see BenchmarkFrameSize.
+	// long the initiator makes its frames. By BenchmarkProcesses 128 KiB cost a fifth
+	// more CPU time than 512 KiB, and 1 MiB no less, while links take turns and a
+	// cancelled one waits by the frame.
 	maxFrame  = 1 << 20
 	frameSize = 512 << 10
 
