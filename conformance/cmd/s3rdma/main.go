@@ -1,0 +1,70 @@
+// Copyright 2026 The s3rdma Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Command s3rdma tests S3-over-RDMA servers and moves files to and from them.
+//
+//	s3rdma conform --endpoint http://host:9000 --fabric shm   the conformance suite
+//	s3rdma put FILE s3://bucket/key                           bytes over the fabric
+//	s3rdma get s3://bucket/key FILE
+//	s3rdma stat s3://bucket/key
+//	s3rdma demo                                               builds a MinIO and does it all
+//
+// Exit status: 0 success, 1 a case or transfer failed, 2 wrong usage, 130 interrupted.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/alecthomas/kong"
+)
+
+// errReported: what went wrong has been shown already.
+var errReported = errors.New("failed")
+
+type commands struct {
+	Conform conformCommand `cmd:"" help:"Run the conformance suite against a server."`
+	Put     putCommand     `cmd:"" help:"Store a file as an object, its bytes over the fabric."`
+	Get     getCommand     `cmd:"" help:"Fetch an object into a file, its bytes over the fabric."`
+	Stat    statCommand    `cmd:"" help:"Show what a server says about an object."`
+	Demo    demoCommand    `cmd:"" help:"Build a MinIO with the plugin, move real files over the fabric, prove it, run the suite."`
+	Peers   peersCommand   `cmd:"" hidden:"" help:"Compare two MinIO binaries by minio-go's own functional tests."`
+}
+
+func main() { os.Exit(run()) }
+
+func run() int {
+	// The first interrupt ends the command's context, and whatever was begun is
+	// cleaned up; the second one ends the process.
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	context.AfterFunc(ctx, stop)
+
+	var c commands
+	parser, err := kong.New(&c, kong.Name("s3rdma"),
+		kong.Description("Tests S3-over-RDMA servers and moves files to and from them."),
+		kong.UsageOnError(), kong.BindTo(ctx, (*context.Context)(nil)))
+	if err != nil {
+		panic(err) // the tags above are wrong
+	}
+	parsed, err := parser.Parse(os.Args[1:])
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "s3rdma:", err)
+		return 2
+	}
+	err = parsed.Run()
+	switch {
+	case err == nil:
+		return 0
+	case ctx.Err() != nil:
+		fmt.Fprintln(os.Stderr, "s3rdma: interrupted")
+		return 130
+	case !errors.Is(err, errReported):
+		fmt.Fprintln(os.Stderr, "s3rdma:", err)
+	}
+	return 1
+}
