@@ -71,6 +71,10 @@ func New(o Options) (*Fabric, error) {
 // Path is the socket that the fabric listens on.
 func (f *Fabric) Path() string { return f.listener.path }
 
+// Sessions is the number of sessions that count against the bounds, offered ones
+// included.
+func (f *Fabric) Sessions() int { return f.table.Len() }
+
 // Capabilities of the fabric. Transfers have moved when a post returns, so that
 // fencing takes no time; a cancelled post ends after the piece at hand.
 func (f *Fabric) Capabilities() rdmaio.Capabilities {

@@ -435,6 +435,9 @@ func TestBounds(t *testing.T) {
 		if !errors.Is(err, rdmaio.ErrTooMany) || !strings.Contains(err.Error(), what) {
 			t.Errorf("%s: error %v, want ErrTooMany that names it", what, err)
 		}
+		if n := len(a.regions) + len(b.regions); n != 2 {
+			t.Errorf("%s: the targets keep %d regions, want 2: one was refused", what, n)
+		}
 		if err := first.Close(); err != nil {
 			t.Fatal(err)
 		}
@@ -473,8 +476,12 @@ func TestSilentConnections(t *testing.T) {
 		return len(f.greeting) == maxGreeting-1
 	})
 	works(t, f)
+	closing := time.Now()
 	if err := f.Close(); err != nil {
 		t.Fatal(err)
+	}
+	if took := time.Since(closing); took > greetWithin/2 {
+		t.Errorf("close took %v with connections that say nothing", took)
 	}
 	silent[1].ended("closed")
 }

@@ -132,6 +132,38 @@ func TestRekeyGivesUp(t *testing.T) {
 	}
 }
 
+// Whether a server that does not answer has taken a region is unknown: the region
+// is without a session then, and the session is given up.
+func TestAllocGivesUp(t *testing.T) {
+	p := newPair(t, TargetOptions{Timeout: 10 * time.Millisecond})
+	lease, err := p.f.table.Acquire(p.id, owner)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer lease.Release()
+	lease.Value().mu.Lock() // the server cannot take a region now
+	x, err := p.t.Alloc(1, rdmaio.RemoteRead)
+	lease.Value().mu.Unlock()
+	if err != nil {
+		t.Fatalf("alloc: %v", err)
+	}
+	for _, x := range []rdmaio.Exposed{x, p.x} {
+		if _, err := x.Describe(0, 1); !errors.Is(err, rdmaio.ErrNoSession) {
+			t.Errorf("describe: error %v, want ErrNoSession", err)
+		}
+	}
+	until(t, "the server lets go", func() bool { return p.f.Stats().Regions == 0 })
+}
+
+// A connection that was cut on this side proves nothing about the other.
+func TestCutProvesNothing(t *testing.T) {
+	p := newPair(t, TargetOptions{})
+	p.t.conn.cut()
+	if err := p.x.Rekey(context.Background()); !errors.Is(err, rdmaio.ErrPeerGone) {
+		t.Errorf("rekey: error %v, want ErrPeerGone", err)
+	}
+}
+
 // Where the target does not wait for ever, it frees its memory all the same.
 func TestCloseGivesUp(t *testing.T) {
 	p := newPair(t, TargetOptions{Timeout: 5 * time.Millisecond})

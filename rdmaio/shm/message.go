@@ -210,7 +210,8 @@ func parseWelcome(token string) (session.Secret, string, error) {
 		return session.Secret{}, "", fmt.Errorf("welcome: %w", err)
 	}
 	path, err := base64.RawURLEncoding.Strict().DecodeString(encoded)
-	if err != nil || len(path) == 0 || len(path) > maxPath {
+	// The decoder skips line breaks, which have no place here.
+	if err != nil || strings.ContainsAny(encoded, "\r\n") || len(path) == 0 || len(path) > maxPath {
 		return session.Secret{}, "", fmt.Errorf("welcome has no socket path of 1 to %d bytes in base64url: %w", maxPath, rdmaio.ErrMalformed)
 	}
 	return secret, string(path), nil

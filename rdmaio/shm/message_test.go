@@ -142,6 +142,7 @@ func FuzzWelcome(f *testing.F) {
 	f.Add("00:")
 	f.Add(strings.Repeat("0", 32) + ":L3J1bg==")
 	f.Add(strings.Repeat("0", 32) + ":")
+	f.Add(strings.Repeat("0", 32) + ":L3J1\nbg")
 	f.Fuzz(func(t *testing.T, s string) {
 		secret, path, err := parseWelcome(s)
 		if err != nil {

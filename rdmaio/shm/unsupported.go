@@ -33,6 +33,9 @@ func New(Options) (*Fabric, error) { return nil, errNoMemfd }
 // Path is the socket that the fabric listens on.
 func (f *Fabric) Path() string { return "" }
 
+// Sessions is 0.
+func (f *Fabric) Sessions() int { return 0 }
+
 // Stats returns what the fabric holds on behalf of its peers.
 func (f *Fabric) Stats() Stats { return Stats{} }
 
