@@ -35,13 +35,16 @@ type getWriter struct {
 	bank   int   // the bank being filled
 	slab   int   // the slab in it
 	fill   int   // bytes filled in the slab
-	banked int   // bytes filled in the bank
+	filled []int // of the bank's slabs before it
 	err    *Error
 	done   bool
 }
 
 func newGetWriter(outer http.ResponseWriter, t *transfer, window uint64) *getWriter {
-	return &getWriter{outer: outer, header: maps.Clone(outer.Header()), t: t, window: window, length: -1}
+	return &getWriter{
+		outer: outer, header: maps.Clone(outer.Header()), t: t, window: window, length: -1,
+		filled: make([]int, 0, len(t.banks[0])+1), // the second bank may have a slab more
+	}
 }
 
 // Header returns the handler's view of the header: what outer middleware has set
@@ -97,45 +100,79 @@ func (g *getWriter) Write(p []byte) (int, error) {
 	if !g.diverts() {
 		return g.outer.Write(p)
 	}
-	if g.err != nil {
-		return 0, errDiverted
+	if err := g.usable(); err != nil {
+		return 0, err
 	}
-	if g.length >= 0 && g.total+int64(len(p)) > g.length {
-		g.fail(transferFailed("The server wrote more than the %d bytes it had announced.", g.length))
-		return 0, http.ErrContentLength
-	}
-	if uint64(g.total)+uint64(len(p)) > g.window {
-		g.fail(windowTooSmall(g.window, g.total+int64(len(p))))
-		return 0, errDiverted
+	if err := g.room(len(p)); err != nil {
+		return 0, err
 	}
 	written := 0
 	for written < len(p) {
-		s := g.t.banks[g.bank][g.slab]
-		n := copy(s.Bytes()[g.fill:], p[written:])
+		n := copy(g.free(), p[written:])
 		written += n
-		g.total += int64(n)
-		g.fill += n
-		g.banked += n
-		if g.fill < s.Len {
-			continue
-		}
-		g.fill = 0
-		if g.slab++; g.slab < len(g.t.banks[g.bank]) {
-			continue
-		}
-		if err := g.flushBank(); err != nil {
+		if g.advance(n) != nil {
 			return written, errDiverted
 		}
 	}
 	return written, nil
 }
 
-// flushBank puts the filled bank on the wire, after the other one has left it,
-// and turns to the other.
+// usable tells whether more bytes of the body can be taken.
+func (g *getWriter) usable() error {
+	if g.done || g.err != nil || g.status != 0 && !g.diverts() {
+		return errDiverted
+	}
+	return nil
+}
+
+// room refuses n more bytes if they are more than was announced, or than fit.
+func (g *getWriter) room(n int) error {
+	total := g.total + int64(n)
+	if g.length >= 0 && total > g.length {
+		g.fail(transferFailed("The server wrote more than the %d bytes it had announced.", g.length))
+		return http.ErrContentLength
+	}
+	if uint64(total) > g.window {
+		g.fail(windowTooSmall(g.window, total))
+		return errDiverted
+	}
+	return nil
+}
+
+// free is the unused rest of the current slab, never empty.
+func (g *getWriter) free() []byte {
+	return g.t.banks[g.bank][g.slab].Bytes()[g.fill:]
+}
+
+// advance counts n bytes of free as the object's next.
+func (g *getWriter) advance(n int) error {
+	g.total += int64(n)
+	g.fill += n
+	if g.fill < g.t.banks[g.bank][g.slab].Len {
+		return nil
+	}
+	return g.closeSlab()
+}
+
+// closeSlab goes on to the next slab, and if that is in the other bank, flushes.
+func (g *getWriter) closeSlab() error {
+	g.filled = append(g.filled, g.fill)
+	g.slab++
+	g.fill = 0
+	if g.slab < len(g.t.banks[g.bank]) {
+		return nil
+	}
+	return g.flushBank()
+}
+
+// flushBank puts the filled slabs of the bank on the wire, after the other bank
+// has left it, and turns to the other.
 func (g *getWriter) flushBank() error {
 	err := g.t.fence()
-	if err == nil {
-		err = g.t.post(true, g.bank, g.banked)
+	for i, n := range g.filled {
+		if err == nil {
+			err = g.t.post(true, g.t.banks[g.bank][i], n)
+		}
 	}
 	if err == nil && len(g.t.banks) == 1 {
 		err = g.t.fence()
@@ -145,7 +182,7 @@ func (g *getWriter) flushBank() error {
 		return err
 	}
 	g.bank = (g.bank + 1) % len(g.t.banks)
-	g.slab, g.banked = 0, 0
+	g.slab, g.filled = 0, g.filled[:0]
 	return nil
 }
 
@@ -173,7 +210,10 @@ func (g *getWriter) finish() *Error {
 	if g.err == nil && g.length >= 0 && g.total != g.length {
 		g.fail(transferFailed("The server ended the body after %d of %d bytes.", g.total, g.length))
 	}
-	if g.err == nil && g.banked > 0 {
+	if g.err == nil && g.fill > 0 {
+		g.closeSlab()
+	}
+	if g.err == nil && len(g.filled) > 0 {
 		g.flushBank()
 	}
 	if g.err == nil {

@@ -344,7 +344,7 @@ func (q *request) get(t *transfer, id Identity, d rdmaio.Descriptor) *Error {
 		return q.divertFailed(err)
 	}
 	g := newGetWriter(q.w, t, d.Size)
-	q.next.ServeHTTP(g, inner)
+	q.next.ServeHTTP(g, inner.WithContext(context.WithValue(inner.Context(), directKey{}, &Sink{g})))
 	e := g.finish()
 	q.info.Bytes = int64(t.at)
 	q.info.Err = t.err
@@ -377,7 +377,7 @@ func (q *request) put(t *transfer, id Identity, d rdmaio.Descriptor, sums []chec
 	}
 	answer := newHeldAnswer(q.w)
 	defer body.finish() // if the handler panics
-	q.next.ServeHTTP(answer, inner)
+	q.next.ServeHTTP(answer, inner.WithContext(context.WithValue(inner.Context(), directKey{}, &Source{body})))
 	body.finish()
 	q.info.Bytes = int64(t.at)
 	q.info.Err = t.err

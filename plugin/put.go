@@ -58,40 +58,58 @@ func (b *putBody) Read(p []byte) (int, error) {
 	case len(p) == 0:
 		return 0, nil
 	}
-	if !b.started {
-		b.started = true
-		if err := b.prime(); err != nil {
-			return 0, b.err
-		}
-	}
 	n := 0
-	for n < len(p) && b.read < b.size {
-		if b.left == 0 {
-			if err := b.nextBank(); err != nil {
-				return 0, b.err
-			}
+	for n < len(p) && !b.eof {
+		next, err := b.peek()
+		if err == nil {
+			c := copy(p[n:], next)
+			n += c
+			err = b.advance(next[:c])
 		}
-		s := b.t.banks[b.bank][b.slab]
-		c := copy(p[n:], s.Bytes()[b.off:min(s.Len, b.off+b.left)])
-		n += c
-		b.off += c
-		b.left -= c
-		b.read += int64(c)
-		if b.off == s.Len {
-			b.off = 0
-			b.slab++
+		if err != nil {
+			return 0, err
 		}
 	}
-	if b.verify != nil {
-		b.verify.Write(p[:n])
-	}
-	if b.read == b.size {
-		if err := b.complete(); err != nil {
-			return 0, b.err
-		}
+	if b.eof {
 		return n, io.EOF
 	}
 	return n, nil
+}
+
+// peek is the object's next bytes, as many as lie in one slab and never none.
+func (b *putBody) peek() ([]byte, error) {
+	if !b.started {
+		b.started = true
+		if err := b.prime(); err != nil {
+			return nil, err
+		}
+	}
+	if b.left == 0 {
+		if err := b.nextBank(); err != nil {
+			return nil, err
+		}
+	}
+	s := b.t.banks[b.bank][b.slab]
+	return s.Bytes()[b.off:min(s.Len, b.off+b.left)], nil
+}
+
+// advance counts p, the beginning of what peek returned, as handed out.
+func (b *putBody) advance(p []byte) error {
+	if b.verify != nil {
+		b.verify.Write(p)
+	}
+	n := len(p)
+	b.off += n
+	b.left -= n
+	b.read += int64(n)
+	if b.off == b.t.banks[b.bank][b.slab].Len {
+		b.off = 0
+		b.slab++
+	}
+	if b.read == b.size {
+		return b.complete()
+	}
+	return nil
 }
 
 // Close implements io.Closer. The transfer ends when the handler has returned, not
@@ -131,12 +149,18 @@ func (b *putBody) turnTo(i int) error {
 }
 
 func (b *putBody) postBank(i int) error {
-	n := int(min(int64(b.t.bankSize(i)), b.size-b.posted))
-	if err := b.t.post(false, i, n); err != nil {
-		return b.transferFailed(err)
+	b.have[i] = 0
+	for _, s := range b.t.banks[i] {
+		n := int(min(int64(s.Len), b.size-b.posted))
+		if n == 0 {
+			break
+		}
+		if err := b.t.post(false, s, n); err != nil {
+			return b.transferFailed(err)
+		}
+		b.have[i] += n
+		b.posted += int64(n)
 	}
-	b.have[i] = n
-	b.posted += int64(n)
 	return nil
 }
 

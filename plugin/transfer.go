@@ -50,37 +50,26 @@ func newTransfer(ctx context.Context, link rdmaio.Link, slabs []rdmaio.Slice, ma
 	return t
 }
 
-// bankSize is the capacity of bank i in bytes.
-func (t *transfer) bankSize(i int) (n int) {
-	for _, s := range t.banks[i] {
-		n += s.Len
-	}
-	return n
-}
-
-// post moves the first n bytes of bank i to or from the window, and advances.
-func (t *transfer) post(write bool, i, n int) error {
+// post moves the first n bytes of slab s to or from the window, and advances.
+func (t *transfer) post(write bool, s rdmaio.Slice, n int) error {
 	if t.err != nil {
 		return t.err
 	}
 	t.timer.Reset(t.stall)
 	defer t.timer.Stop()
-	for _, s := range t.banks[i] {
-		for off := 0; off < s.Len && n > 0; {
-			piece := rdmaio.Slice{Region: s.Region, Off: s.Off + off, Len: min(s.Len-off, n, t.maxPiece)}
-			var err error
-			if write {
-				err = t.link.Write(t.ctx, piece, t.at)
-			} else {
-				err = t.link.Read(t.ctx, piece, t.at)
-			}
-			if err != nil {
-				return t.fail(err)
-			}
-			t.at += uint64(piece.Len)
-			off += piece.Len
-			n -= piece.Len
+	for off := 0; off < n; {
+		piece := rdmaio.Slice{Region: s.Region, Off: s.Off + off, Len: min(n-off, t.maxPiece)}
+		var err error
+		if write {
+			err = t.link.Write(t.ctx, piece, t.at)
+		} else {
+			err = t.link.Read(t.ctx, piece, t.at)
 		}
+		if err != nil {
+			return t.fail(err)
+		}
+		t.at += uint64(piece.Len)
+		off += piece.Len
 	}
 	return nil
 }

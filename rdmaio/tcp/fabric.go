@@ -101,6 +101,10 @@ func plain(a netip.Addr) netip.Addr { return a.Unmap().WithZone("") }
 // Addr is the address that the fabric listens on.
 func (f *Fabric) Addr() netip.AddrPort { return f.ln.Addr().(*net.TCPAddr).AddrPort() }
 
+// Sessions is the number of sessions that count against the bounds, offered ones
+// included.
+func (f *Fabric) Sessions() int { return f.table.Len() }
+
 // Capabilities tells what the fabric can do.
 func (f *Fabric) Capabilities() rdmaio.Capabilities {
 	return rdmaio.Capabilities{
