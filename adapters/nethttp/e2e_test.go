@@ -34,7 +34,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // rig is a whole system in one process: a client, the middleware with a fabric, and
 // an S3 handler.
 type rig struct {
-	t      *testing.T
+	t      testing.TB
 	fabric string
 	s3     *memoryS3
 	plugin *plugin.Plugin
@@ -57,7 +57,7 @@ type rigOptions struct {
 
 const slab = 64 << 10
 
-func newRig(t *testing.T, fabric string, o rigOptions) *rig {
+func newRig(t testing.TB, fabric string, o rigOptions) *rig {
 	t.Helper()
 	r := &rig{t: t, fabric: fabric}
 	cfg := plugin.Config{Listener: plugin.EventListener{RequestDone: func(i plugin.RequestInfo) {
