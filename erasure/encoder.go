@@ -91,12 +91,15 @@ func (c *Code) split(n int) (blocks, full, last int) {
 	return blocks, full, last
 }
 
-// Reset prepares for another part.
+// Reset prepares for another part. It drops all references to the data and the
+// scratch memory, so call it before these are unmapped.
 func (e *Encoder) Reset() {
 	e.ended = false
-	for i := range e.vecs {
-		e.vecs[i] = e.vecs[i][:0]
+	for i, v := range e.vecs {
+		clear(v[:cap(v)])
+		e.vecs[i] = v[:0]
 	}
+	clear(e.cells[:cap(e.cells)])
 }
 
 // Encode codes the next len(data) bytes of the part: any number of full blocks,

@@ -60,13 +60,38 @@ func (r *Reader) fill(ctx context.Context) error {
 	default:
 		return err
 	}
+	return r.finish()
+}
+
+// finish rebuilds what is missing of the run and delivers it.
+func (r *Reader) finish() error {
 	for x := range r.cur.blocks {
 		if !r.cur.complete(x) {
 			return r.quorumError(x)
 		}
-		if err := r.cur.finish(x, r.code, r.scratch); err != nil {
-			return err
+	}
+	var err error
+	for x := range r.cur.blocks {
+		var needed bool
+		if needed, err = r.cur.plan(x, r.code, r.scratch); err != nil {
+			break
 		}
+		if needed {
+			r.enqueue(job{block: x}, true)
+		}
+	}
+	for r.busy > 0 {
+		x := r.next().block
+		r.busy--
+		if err == nil {
+			err = r.cur.blocks[x].err
+		}
+	}
+	if err != nil {
+		return err
+	}
+	for x := range r.cur.blocks {
+		r.cur.deliver(x)
 	}
 	return nil
 }
@@ -82,25 +107,30 @@ const (
 	eventEnded
 )
 
-// await waits for the next read to end. Without hedging the caller's goroutine
-// does a worker's part meanwhile: one hand-over less.
+// await waits for the next read to end, or what else may happen when hedging.
 func (r *Reader) await(alarm <-chan time.Time, ended <-chan struct{}) (*shard, event) {
 	if r.hedge <= 0 {
-		select {
-		case s := <-r.queue:
-			s.read()
-			return s, eventRead
-		default:
-			return <-r.results, eventRead
-		}
+		return r.next().shard, eventRead
 	}
 	select {
-	case s := <-r.results:
-		return s, eventRead
+	case j := <-r.results:
+		return j.shard, eventRead
 	case <-alarm:
 		return nil, eventAlarm
 	case <-ended:
 		return nil, eventEnded
+	}
+}
+
+// next returns a job that is done. The caller's goroutine does a worker's part
+// meanwhile: one hand-over less.
+func (r *Reader) next() job {
+	select {
+	case j := <-r.queue:
+		j.do(r)
+		return j
+	default:
+		return <-r.results
 	}
 }
 
@@ -261,18 +291,39 @@ func (r *Reader) dispatch(ctx context.Context, s *shard) error {
 			s.bufs = append(s.bufs, pad)
 		}
 	}
+	r.enqueue(job{shard: s}, r.hedge <= 0)
+	return nil
+}
+
+// enqueue hands a job to the workers. helped says that the caller will call next,
+// so that one worker less is needed.
+func (r *Reader) enqueue(j job, helped bool) {
 	r.busy++
-	readers := r.busy
-	if r.hedge <= 0 {
-		readers-- // the caller's goroutine is one
+	workers := r.busy
+	if helped {
+		workers--
 	}
-	if r.workers < readers {
+	if r.workers < workers {
 		r.workers++
 		r.wg.Add(1)
 		go r.work()
 	}
-	r.queue <- s
-	return nil
+	r.queue <- j
+}
+
+// job is what a worker does: read a shard in all blocks of the run, or rebuild a
+// block.
+type job struct {
+	shard *shard // nil: rebuild
+	block int
+}
+
+func (j job) do(r *Reader) {
+	if j.shard != nil {
+		j.shard.read()
+	} else {
+		r.cur.rebuild(j.block)
+	}
 }
 
 // read fetches and verifies one shard of the run. It is what workers do; it

@@ -68,9 +68,9 @@ type Reader struct {
 	shards []shard
 	cur    run
 
-	queue   chan *shard // to the workers; as deep as there are shards
-	results chan *shard // from the workers; as deep as there are shards
-	busy    int         // reads queued or under way
+	queue   chan job // to the workers
+	results chan job // from the workers; neither ever blocks a sender
+	busy    int      // jobs queued or under way
 	workers int
 	wg      sync.WaitGroup
 
@@ -132,12 +132,11 @@ func (c *Code) NewReader(part Part, sources []Source, o Options) (*Reader, error
 		hedge:   o.HedgeDelay,
 		scratch: o.Scratch,
 		shards:  make([]shard, n),
-		queue:   make(chan *shard, n),
-		results: make(chan *shard, n),
 	}
 	if r.depth <= 0 {
 		r.depth = DefaultRun
 	}
+	r.queue, r.results = make(chan job, max(n, r.depth)), make(chan job, max(n, r.depth))
 	if r.scratch == nil {
 		r.scratch = heap{}
 	}
@@ -212,6 +211,7 @@ func (r *Reader) ReadAt(ctx context.Context, dst []byte, off int64) error {
 	if _, err := r.part.Span(off, int64(len(dst))); err != nil {
 		return err
 	}
+	defer r.forget()
 	for len(dst) > 0 {
 		if err := ctx.Err(); err != nil {
 			return fmt.Errorf("erasure: read at %d: %w", off, err)
@@ -223,6 +223,16 @@ func (r *Reader) ReadAt(ctx context.Context, dst []byte, off int64) error {
 		dst, off = dst[n:], off+int64(n)
 	}
 	return nil
+}
+
+// forget drops all references to dst: it is often memory that the garbage
+// collector does not manage, and must not find pointers to once it is unmapped.
+func (r *Reader) forget() {
+	for i := range r.shards {
+		s := &r.shards[i]
+		clear(s.bufs[:cap(s.bufs)])
+	}
+	r.cur.forget()
 }
 
 // AppendFaults appends to faults what was found wrong with the shards since
@@ -260,12 +270,12 @@ func (r *Reader) Close() error {
 	return nil
 }
 
-// work is a worker goroutine: it reads shards until the queue is closed.
+// work is a worker goroutine: it does jobs until the queue is closed.
 func (r *Reader) work() {
 	defer r.wg.Done()
-	for s := range r.queue {
-		s.read()
-		r.results <- s
+	for j := range r.queue {
+		j.do(r)
+		r.results <- j
 	}
 }
 
@@ -289,8 +299,13 @@ func (r *Reader) giveUp(err error) {
 	}
 }
 
+// same says whether a and b are known to be one context. Only pointers and the
+// background are compared: a context of another kind might not be comparable.
 func same(a, b context.Context) bool {
-	return reflect.ValueOf(a).Comparable() && a == b
+	if a == context.Background() {
+		return b == context.Background()
+	}
+	return reflect.TypeOf(a).Kind() == reflect.Pointer && a == b
 }
 
 // runContext is cancelled by the Reader alone, which watches the caller's context

@@ -393,6 +393,40 @@ func TestScatteredRot(t *testing.T) {
 	}
 }
 
+// TestNoReferencesRemain: memory that is not the garbage collector's may be
+// unmapped after a read, so nothing may point to it then.
+func TestNoReferencesRemain(t *testing.T) {
+	g := Geometry{3, 2, 1000}
+	part := randomBytes(1, 9500)
+	files := modelFiles(g, part)
+	sources := []Source{nil, Bytes(files[1]), Bytes(files[2]), Bytes(files[3]), Bytes(files[4])}
+	r, err := newTestCode(t, g).NewReader(must(g.Part(9500)), sources, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	if err := readGuarded(t, r, part, 100, 9000); err != nil {
+		t.Fatal(err)
+	}
+	for i := range r.shards {
+		for _, b := range r.shards[i].bufs[:cap(r.shards[i].bufs)] {
+			if b != nil {
+				t.Fatalf("shard %d keeps a piece of memory", i)
+			}
+		}
+	}
+	for _, k := range r.cur.blocks[:cap(r.cur.blocks)] {
+		if k.dst != nil {
+			t.Fatal("a block keeps dst")
+		}
+		for _, b := range k.code[:cap(k.code)] {
+			if b != nil {
+				t.Fatal("a rebuild keeps a piece of memory")
+			}
+		}
+	}
+}
+
 func TestReaderReset(t *testing.T) {
 	g := Geometry{3, 2, 100}
 	c := newTestCode(t, g)

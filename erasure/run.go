@@ -23,10 +23,6 @@ type run struct {
 	whole  bool // all data cells are at home in dst
 
 	scratch [][]byte // one shard each, or nil if not yet needed
-	pads    []byte
-	from    []int // of a rebuild: the shards read,
-	want    []int // the shards wanted,
-	code    [][]byte
 }
 
 type runBlock struct {
@@ -36,23 +32,28 @@ type runBlock struct {
 	pad    []byte // where the padding of the only cell that has both data and padding goes
 	ok     []bool // by shard: read and verified
 	sound  int    // number of ok
+
+	// The rebuild of the block: while it is queued or under way, the worker's.
+	want []int // the shards that are wanted and missing, in rising order
+	from []int // the shards they are computed from, likewise
+	dec  reedsolomon.Encoder
+	cut  int // the column at which a cell with padding is cut, or shard if none is
+	code [][]byte
+	err  error
 }
 
 func (u *run) init(g Geometry, depth int) {
 	n := g.Shards()
 	*u = run{
 		g:       g,
-		blocks:  make([]runBlock, 0, depth),
+		blocks:  make([]runBlock, depth),
 		scratch: make([][]byte, max(depth*g.Parity, n)),
-		pads:    make([]byte, depth*g.Data),
-		from:    make([]int, 0, g.Data),
-		want:    make([]int, 0, g.Data),
-		code:    make([][]byte, 0, n),
 	}
-	ok := make([]bool, depth*n)
-	for i := range u.blocks[:depth] {
-		u.blocks[:depth][i].ok = ok[i*n : (i+1)*n]
-		u.blocks[:depth][i].pad = u.pads[i*g.Data : (i+1)*g.Data]
+	ok, pads := make([]bool, depth*n), make([]byte, depth*g.Data)
+	for x := range u.blocks {
+		k := &u.blocks[x]
+		k.ok, k.pad = ok[x*n:(x+1)*n], pads[x*g.Data:(x+1)*g.Data]
+		k.want, k.from, k.code = make([]int, 0, g.Data), make([]int, 0, g.Data), make([][]byte, 0, n)
 	}
 }
 
@@ -62,6 +63,15 @@ func (u *run) free(a Allocator) {
 			a.Free(p)
 			u.scratch[i] = nil
 		}
+	}
+}
+
+// forget drops all references to dst.
+func (u *run) forget() {
+	for x := range u.blocks[:cap(u.blocks)] {
+		k := &u.blocks[:cap(u.blocks)][x]
+		k.dst = nil
+		clear(k.code[:cap(k.code)])
 	}
 }
 
@@ -176,26 +186,81 @@ func (u *run) holds(x int, coming *shardSet) bool {
 	return true
 }
 
-// finish rebuilds what is missing in block x, which is complete, and moves cells
-// that are wanted in part to dst.
-func (u *run) finish(x int, c *Code, a Allocator) error {
+// plan says whether cells of block x, which is complete, have to be rebuilt, and
+// prepares that.
+func (u *run) plan(x int, c *Code, a Allocator) (bool, error) {
 	k := &u.blocks[x]
-	u.want, u.from = u.want[:0], u.from[:0]
+	k.want, k.from, k.err = k.want[:0], k.from[:0], nil
 	for i := range u.g.Data {
 		if u.wants(x, i) && !k.ok[i] {
-			u.want = append(u.want, i)
+			k.want = append(k.want, i)
 		}
 	}
-	if len(u.want) > 0 {
-		for i := 0; len(u.from) < u.g.Data; i++ {
-			if k.ok[i] {
-				u.from = append(u.from, i)
+	if len(k.want) == 0 {
+		return false, nil
+	}
+	for i := 0; len(k.from) < u.g.Data; i++ {
+		if k.ok[i] {
+			k.from = append(k.from, i)
+		}
+	}
+	var err error
+	if k.dec, err = c.decoder(k.from, k.want); err != nil {
+		return false, err
+	}
+	k.cut = k.shard
+	for _, set := range [...][]int{k.from, k.want} {
+		for _, i := range set {
+			if err := u.reserve(a, i); err != nil {
+				return false, err
+			}
+			cell, _ := u.home(x, i)
+			k.cut = min(k.cut, len(cell))
+		}
+	}
+	return true, nil
+}
+
+// rebuild computes the missing cells of block x as planned, at home. Blocks may be
+// rebuilt in parallel.
+//
+// The code works column by column, so a cell whose padding lies apart is no
+// obstacle: the columns before and behind the cut are two calls.
+func (u *run) rebuild(x int) {
+	k := &u.blocks[x]
+	k.err = u.columns(x, 0, k.cut)
+	if k.err == nil && k.cut < k.shard {
+		k.err = u.columns(x, k.cut, k.shard)
+	}
+}
+
+// columns codes the columns [lo, hi) of block x.
+func (u *run) columns(x, lo, hi int) error {
+	k := &u.blocks[x]
+	k.code = k.code[:0]
+	for _, set := range [...][]int{k.from, k.want} {
+		for _, i := range set {
+			cell, pad := u.home(x, i)
+			if lo >= k.cut && len(cell) == k.cut {
+				k.code = append(k.code, pad[lo-k.cut:hi-k.cut:hi-k.cut])
+			} else {
+				k.code = append(k.code, cell[lo:hi:hi])
 			}
 		}
-		if err := u.rebuild(x, c, a); err != nil {
-			return err
-		}
 	}
+	if err := k.dec.Encode(k.code); err != nil {
+		return fmt.Errorf("erasure: rebuild shards %v of block %d from %v: %w",
+			k.want, u.first+int64(x), k.from, err)
+	}
+	return nil
+}
+
+// deliver moves cells of block x that are wanted in part to dst.
+func (u *run) deliver(x int) {
+	if u.whole {
+		return
+	}
+	k := &u.blocks[x]
 	for i := range u.g.Data {
 		if u.wants(x, i) && !u.inPlace(x, i) {
 			cell, _ := u.home(x, i)
@@ -204,57 +269,4 @@ func (u *run) finish(x int, c *Code, a Allocator) error {
 			copy(k.dst[lo-k.lo:hi-k.lo], cell[lo-from:])
 		}
 	}
-	return nil
-}
-
-// rebuild computes the cells want of block x from the cells from, at home.
-//
-// The code works column by column, so a cell whose padding lies apart is no
-// obstacle: the columns before and behind the cut are two calls.
-func (u *run) rebuild(x int, c *Code, a Allocator) error {
-	dec, err := c.decoder(u.from, u.want)
-	if err != nil {
-		return err
-	}
-	k := &u.blocks[x]
-	cut := k.shard
-	for _, i := range u.want {
-		if err := u.reserve(a, i); err != nil {
-			return err
-		}
-		cell, _ := u.home(x, i)
-		cut = min(cut, len(cell))
-	}
-	for _, i := range u.from {
-		cell, _ := u.home(x, i)
-		cut = min(cut, len(cell))
-	}
-	if err := u.columns(x, dec, 0, cut, cut); err != nil {
-		return err
-	}
-	if cut == k.shard {
-		return nil
-	}
-	return u.columns(x, dec, cut, k.shard, cut)
-}
-
-// columns codes the columns [lo, hi) of block x, where the cell with padding, if
-// there is one, is cut at column cut.
-func (u *run) columns(x int, dec reedsolomon.Encoder, lo, hi, cut int) error {
-	u.code = u.code[:0]
-	for _, set := range [...][]int{u.from, u.want} {
-		for _, i := range set {
-			cell, pad := u.home(x, i)
-			if lo >= cut && len(cell) == cut {
-				u.code = append(u.code, pad[lo-cut:hi-cut:hi-cut])
-			} else {
-				u.code = append(u.code, cell[lo:hi:hi])
-			}
-		}
-	}
-	if err := dec.Encode(u.code); err != nil {
-		return fmt.Errorf("erasure: rebuild shards %v of block %d from %v: %w",
-			u.want, u.first+int64(x), u.from, err)
-	}
-	return nil
 }

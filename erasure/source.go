@@ -93,8 +93,16 @@ func (s Bytes) ReadAt(_ context.Context, p []byte, off int64) (int, error) {
 }
 
 // ReadVAt implements [VectorSource].
-func (s Bytes) ReadVAt(ctx context.Context, bufs [][]byte, off int64) (int, error) {
-	return readEach(ctx, s, bufs, off)
+func (s Bytes) ReadVAt(ctx context.Context, bufs [][]byte, off int64) (total int, err error) {
+	for _, b := range bufs {
+		n, err := s.ReadAt(ctx, b, off)
+		total += n
+		off += int64(n)
+		if err != nil {
+			return total, err
+		}
+	}
+	return total, nil
 }
 
 // readEach fills bufs by one ReadAt each.
