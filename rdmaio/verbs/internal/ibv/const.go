@@ -23,13 +23,15 @@ const (
 
 	WRWrite    = 0
 	WRSend     = 2
+	WRSendImm  = 3
 	WRRead     = 4
 	WRLocalInv = 7
 	WRBindMW   = 8
 
-	SendFence    = 1 << 0
-	SendSignaled = 1 << 1
-	SendInline   = 1 << 3
+	SendFence     = 1 << 0
+	SendSignaled  = 1 << 1
+	SendSolicited = 1 << 2
+	SendInline    = 1 << 3
 
 	WCRecv = 1 << 7 // bit of an opcode
 

@@ -294,6 +294,9 @@ func (p *PD) RegDMABuf(fd int, offset uint64, n int, iova uint64, access int) (*
 	return &MR{l, h, m.LKey, m.RKey}, nil
 }
 
+// Handle is what a work request calls the registration.
+func (m *MR) Handle() uintptr { return m.h }
+
 // Dereg ends the registration. When it has returned nil no key of it is good.
 func (m *MR) Dereg() error { return m.lib.status("ibv_dereg_mr", m.lib.deregMR, m.h) }
 
@@ -315,6 +318,9 @@ func (p *PD) AllocMW() (*MW, error) {
 	}
 	return &MW{p.c, h}, nil
 }
+
+// Handle is what a work request calls the window.
+func (m *MW) Handle() uintptr { return m.h }
 
 // RKey is the window's present key.
 func (m *MW) RKey() uint32 { return ptr[mwHead](m.h).RKey }

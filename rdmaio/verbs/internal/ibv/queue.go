@@ -90,9 +90,14 @@ func (q *CQ) Poll(wc []WC) (int, error) {
 	return int(n), nil
 }
 
-// Request asks for an event at the next completion.
-func (q *CQ) Request() error {
-	if r := int32(Call(q.request, q.h, 0)); r != 0 {
+// Request asks for an event at the next completion; if solicited, only at that of a
+// message whose sender asked for it, or of a failure (drivers differ in the latter).
+func (q *CQ) Request(solicited bool) error {
+	var only uintptr
+	if solicited {
+		only = 1
+	}
+	if r := int32(Call(q.request, q.h, only)); r != 0 {
 		return fmt.Errorf("ibv_req_notify_cq: %w", syscall.Errno(r))
 	}
 	return nil

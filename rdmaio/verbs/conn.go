@@ -1,0 +1,248 @@
+// Copyright 2026 The s3rdma Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package verbs
+
+import (
+	"errors"
+	"fmt"
+	"time"
+	"unsafe"
+
+	"github.com/s3rdma/s3rdma/rdmaio"
+	"github.com/s3rdma/s3rdma/rdmaio/verbs/internal/ibv"
+)
+
+// conn is the initiator's end of one RC session: the queue over a queue pair, and the
+// courier beside it if the peer has one. The queue's lock guards it.
+type conn struct {
+	queue
+	f         *Fabric
+	id        rdmaio.SessionID
+	railIndex int
+	path      path
+	mine      identity
+
+	cq  *ibv.CQ
+	qp  *ibv.QP
+	ctl *courier // nil if the peer has none
+
+	in, out    uint8  // READs answered and outstanding
+	generation uint32 // the packet number that the present life of qp began with
+	timer      *time.Timer
+
+	wrs  []ibv.SendWR
+	sges []ibv.SGE
+}
+
+// newConn makes the queue pairs and connects them to the peer's, who learns what to
+// connect to from mine.
+func newConn(f *Fabric, r *rail, index int, local gid, peer identity) (_ *conn, err error) {
+	o := &f.opt
+	c := &conn{
+		f: f, railIndex: index, path: newPath(r, local, peer, o),
+		wrs: make([]ibv.SendWR, maxChain), sges: make([]ibv.SGE, maxChain),
+	}
+	depth := min(o.Depth, int(r.dev.MaxQPWR))
+	c.queue.init(c, depth, o.BusyPoll)
+	defer func() {
+		if err != nil {
+			c.destroy()
+		}
+	}()
+	if c.cq, err = r.createCQ(depth+4*ctlDepth, c); err != nil {
+		return nil, err
+	}
+	c.qp, err = r.pd.CreateRC(c.cq, ibv.QPCap{MaxSendWR: uint32(depth), MaxSendSGE: 1, MaxRecvSGE: 1, MaxRecvWR: 1})
+	if err != nil {
+		return nil, r.explain(err)
+	}
+	c.mine = identity{qpn: c.qp.Num, psn: newPSN(), gid: local.raw, lid: r.lid(), port: r.port.num}
+	c.generation = c.mine.psn
+	c.in = r.readsIn()
+	c.out = min(r.readsOut(), uint8(o.UnknownPeerReads))
+	if peer.extended {
+		c.out = min(r.readsOut(), peer.reads)
+		if c.ctl, err = newCourier(r, c.cq, o.PkeyIndex); err != nil {
+			return nil, err
+		}
+		c.mine.extended = true
+		c.mine.ctlQPN, c.mine.ctlPSN = c.ctl.qp.Num, newPSN()
+		c.mine.mtu, c.mine.reads = c.path.mtu, c.in
+		if err = c.ctl.connect(&c.path, c.mine.ctlPSN); err != nil {
+			return nil, err
+		}
+	}
+	if err = c.path.initialise(c.qp, 0); err != nil {
+		return nil, err
+	}
+	if err = c.connect(); err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+// connect takes the data queue pair from INIT to where it sends, from the present
+// generation's number.
+func (c *conn) connect() error {
+	return c.path.connect(c.qp, c.path.peer.qpn, c.path.peer.psn, c.generation, c.in, c.out, c.path.timeout, dataRetries)
+}
+
+// post implements endpoint.
+func (c *conn) post(rs []request, first uint64) (int, error) {
+	for i := range rs {
+		r := &rs[i]
+		c.sges[i] = ibv.SGE{Addr: r.local, Length: r.length, LKey: r.lkey}
+		c.wrs[i] = ibv.SendWR{
+			ID: first + uint64(i), SGList: uintptr(unsafe.Pointer(&c.sges[i])), NumSGE: 1,
+			Opcode: r.op, Remote: r.remote, RKey: r.rkey,
+		}
+		if i > 0 {
+			c.wrs[i-1].Next = uintptr(unsafe.Pointer(&c.wrs[i]))
+		}
+	}
+	c.wrs[len(rs)-1].Flags = ibv.SendSignaled
+	bad, err := c.qp.PostSend(&c.wrs[0])
+	if err != nil {
+		return int((bad - uintptr(unsafe.Pointer(&c.wrs[0]))) / unsafe.Sizeof(c.wrs[0])), err
+	}
+	return len(rs), nil
+}
+
+func (c *conn) poll(wc []ibv.WC) (int, error) {
+	if c.cq == nil {
+		return 0, nil
+	}
+	return c.cq.Poll(wc)
+}
+
+func (c *conn) own(wc *ibv.WC) bool { return c.qp != nil && wc.QPNum == c.qp.Num }
+
+func (c *conn) arm(all bool) error {
+	if c.cq == nil {
+		return nil
+	}
+	return c.cq.Request(!all)
+}
+
+func (c *conn) fail() error {
+	if c.qp == nil {
+		return nil
+	}
+	return toError(c.qp)
+}
+
+// other hears the courier.
+func (c *conn) other(wc *ibv.WC) {
+	if c.ctl == nil || wc.QPNum != c.ctl.qp.Num {
+		return
+	}
+	m, psn, sent, err := c.ctl.hear(wc)
+	switch {
+	case err != nil:
+		c.messages = 0
+		c.moved = true
+		if c.state == restarting {
+			c.die(fmt.Errorf("verbs: target did not mend the connection: %w: %w", err, rdmaio.ErrPeerGone))
+		}
+	case sent:
+		c.messages--
+		c.moved = true
+	case m == msgReady && c.state == restarting && psn == c.generation:
+		c.timer.Stop()
+		c.restarted()
+	case m == msgBye:
+		c.die(fmt.Errorf("verbs: target has ended the session: %w", rdmaio.ErrPeerGone))
+	}
+}
+
+// restart makes the queue pair anew, and asks the peer to do the same.
+func (c *conn) restart() (bool, error) {
+	if c.ctl == nil {
+		return false, fmt.Errorf("verbs: the connection broke, and the target cannot mend it: %w", rdmaio.ErrPeerGone)
+	}
+	was := c.generation
+	for c.generation == was {
+		c.generation = newPSN()
+	}
+	err := toReset(c.qp)
+	if err == nil {
+		err = c.path.initialise(c.qp, 0)
+	}
+	if err == nil {
+		err = c.connect()
+	}
+	if err == nil {
+		err = c.ctl.say(msgRearm, c.generation)
+	}
+	if err != nil {
+		return false, fmt.Errorf("verbs: mend the connection: %w: %w", err, rdmaio.ErrPeerGone)
+	}
+	c.messages++
+	c.timer = time.AfterFunc(c.f.opt.PeerTimeout, c.overdue)
+	return false, nil
+}
+
+// overdue is called when the peer has had its time to restart.
+func (c *conn) overdue() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.state == restarting {
+		c.die(fmt.Errorf("verbs: target did not mend the connection in time: %w", rdmaio.ErrPeerGone))
+		c.tell()
+	}
+}
+
+// died has the session dropped, on a goroutine of its own: dropping waits for the queue.
+func (c *conn) died() {
+	if c.timer != nil {
+		c.timer.Stop()
+	}
+	c.f.drop(c.id)
+}
+
+// abort ends the transfers of the session, see session.Options.
+func (c *conn) abort() {
+	why := fmt.Errorf("verbs: session has ended: %w", rdmaio.ErrNoSession)
+	if c.f.isClosed() {
+		why = fmt.Errorf("verbs: fabric is closed: %w: %w", rdmaio.ErrClosed, rdmaio.ErrNoSession)
+	}
+	if !c.shut(why, c.f.opt.FenceLimit) {
+		c.mu.Lock()
+		c.qp.Destroy()
+		c.qp = nil
+		c.mu.Unlock()
+		c.abandon()
+	}
+	c.farewell()
+}
+
+// farewell tells a peer that may be listening that the session is over.
+func (c *conn) farewell() {
+	const patience = 250 * time.Millisecond
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.ctl == nil || errors.Is(c.why, rdmaio.ErrPeerGone) || c.ctl.say(msgBye, 0) != nil {
+		return
+	}
+	c.messages++
+	w := &waiter{what: forSent, wake: make(chan struct{}, 1)}
+	c.waitFor(w, patience)
+}
+
+// destroy frees the queue pairs, then their completion queue.
+func (c *conn) destroy() {
+	c.mu.Lock()
+	qp, ctl, cq := c.qp, c.ctl, c.cq
+	c.qp, c.ctl, c.cq = nil, nil, nil
+	c.mu.Unlock()
+	if qp != nil {
+		qp.Destroy()
+	}
+	if ctl != nil {
+		ctl.qp.Destroy()
+	}
+	if cq != nil {
+		c.path.rail.destroyCQ(cq)
+	}
+}
