@@ -324,7 +324,9 @@ func (q *request) open(f rdmaio.Fabric, d rdmaio.Descriptor, id Identity) (*tran
 func openError(d rdmaio.Descriptor, err error) *Error {
 	switch {
 	case errors.Is(err, rdmaio.ErrNoSession):
-		return declined(reasonSession, "The %s session does not exist (any more). Connect again; use plain HTTP meanwhile.", d.Transport)
+		e := declined(reasonSession, "The %s session does not exist (any more). Connect again; use plain HTTP meanwhile.", d.Transport)
+		e.Code = CodeNoSession
+		return e
 	case errors.Is(err, rdmaio.ErrUnsupported), errors.Is(err, rdmaio.ErrClosed):
 		return declined(reasonTransport, "The %s fabric cannot serve this descriptor: %v. Use plain HTTP.", d.Transport, err)
 	case errors.Is(err, rdmaio.ErrNotOwner):
@@ -379,6 +381,7 @@ func (q *request) put(t *transfer, id Identity, d rdmaio.Descriptor, sums []chec
 	defer body.finish() // if the handler panics
 	q.next.ServeHTTP(answer, inner.WithContext(context.WithValue(inner.Context(), directKey{}, &Source{body})))
 	body.finish()
+	answer.WriteHeader(http.StatusOK) // net/http's reading of a handler that wrote nothing
 	q.info.Bytes = int64(t.at)
 	q.info.Err = t.err
 	complete, failure := body.result()
@@ -387,9 +390,6 @@ func (q *request) put(t *transfer, id Identity, d rdmaio.Descriptor, sums []chec
 		// Whatever the handler made of its broken body, this is why.
 		return failure
 	case !answer.success():
-		if answer.status == 0 {
-			return transferFailed("The server did not answer the upload.")
-		}
 		answer.send(q.w)
 		q.info.Outcome, q.info.Reason = OutcomePassed, reasonServerAnswer
 	case !complete:

@@ -149,6 +149,10 @@ const (
 	reasonServerAnswer = "server"
 )
 
+// CodeNoSession is the error code of a decline (501) because the descriptor's
+// session does not exist: the client should connect again.
+const CodeNoSession = "NoSuchRDMASession"
+
 // declined: not able or not willing, use plain HTTP.
 func declined(reason, format string, args ...any) *Error {
 	return &Error{http.StatusNotImplemented, "NotImplemented", fmt.Sprintf(format, args...), reason, true}

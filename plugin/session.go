@@ -134,7 +134,7 @@ func (p *Plugin) disconnect(a rdmaio.Acceptor, w http.ResponseWriter, r *http.Re
 		w.WriteHeader(http.StatusNoContent)
 		return nil
 	case errors.Is(err, rdmaio.ErrNoSession):
-		return &Error{http.StatusNotFound, "NoSuchSession", "The session does not exist (any more).", reasonSession, false}
+		return &Error{http.StatusNotFound, CodeNoSession, "The session does not exist (any more).", reasonSession, false}
 	case errors.Is(err, rdmaio.ErrNotOwner):
 		return accessDenied(reasonOwner, "The session belongs to another identity.")
 	}

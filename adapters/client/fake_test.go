@@ -5,6 +5,7 @@ package client
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/md5"
 	"errors"
@@ -178,6 +179,8 @@ type fakeServer struct {
 	tokens   []string // of object requests, in order
 	payload  int64    // object bytes in HTTP bodies, both ways
 
+	noSession string // code of the decline for a lost session, if not NotImplemented
+
 	// hook may answer a request itself (and return true). It runs without the
 	// lock.
 	hook func(w http.ResponseWriter, r *http.Request) bool
@@ -277,7 +280,7 @@ func (s *fakeServer) open(w http.ResponseWriter, token string) (d rdmaio.Descrip
 	defer s.mu.Unlock()
 	if !s.sessions[d.Session.Hex()] {
 		w.Header().Set(headerReply, "501")
-		fail(w, 501, "NotImplemented", "no such session")
+		fail(w, 501, cmp.Or(s.noSession, "NotImplemented"), "no such session")
 		return d, false
 	}
 	return d, true

@@ -235,6 +235,9 @@ func (c *Client) request(ctx context.Context, k *call, cred *Credentials) (*http
 		req.ContentLength = int64(len(k.body))
 	case k.once && (k.method == http.MethodGet || k.method == http.MethodHead):
 		req.Body = emptyReader{} // a PUT or POST is not repeated anyway
+		// Without this http.Transport tries to find out in 200 ms whether there is
+		// a body, and on a busy machine announces one.
+		req.TransferEncoding = []string{"identity"}
 	default:
 		req.Body = http.NoBody
 	}

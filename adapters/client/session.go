@@ -52,6 +52,9 @@ type attempt struct {
 // may be about the object: encrypted with a customer's key, for example.
 const lostAfterDeclines = 2
 
+// codeNoSession is the error code of a server that says so itself.
+const codeNoSession = "NoSuchRDMASession"
+
 const maxReconnect = time.Minute
 
 func (s *session) init(c *Client) {
@@ -262,13 +265,17 @@ func (s *session) worked(gen uint64) {
 	}
 }
 
-// declined notes that a descriptor of this generation was declined.
-func (s *session) declined(gen uint64) {
+// declined notes that a descriptor of this generation was declined, and whether
+// the server said that it has no such session.
+func (s *session) declined(gen uint64, noSession bool) {
 	s.c.stats.declined.Add(1)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.gen == gen {
 		s.declines++
+		if noSession {
+			s.declines = lostAfterDeclines
+		}
 	}
 }
 

@@ -225,6 +225,18 @@ func TestLostSession(t *testing.T) {
 	}
 }
 
+// TestServerSaysNoSession: a server with a word of its own for a lost session is
+// connected to again after one decline.
+func TestServerSaysNoSession(t *testing.T) {
+	s := newSessionTest(t, Options{})
+	s.noSession = codeNoSession
+	s.put(Fabric, 1)
+	s.clock.advance(time.Minute)
+	clear(s.sessions)
+	s.put(HTTPDeclined, 1)
+	s.put(Fabric, 2)
+}
+
 // TestTargetLostSession: the target knows first.
 func TestTargetLostSession(t *testing.T) {
 	s := newSessionTest(t, Options{})

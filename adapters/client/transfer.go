@@ -141,7 +141,7 @@ func (c *Client) overFabric(ctx context.Context, v View, gen uint64, mk func() (
 		if !again {
 			switch what {
 			case declinedIt:
-				c.session.declined(gen)
+				c.session.declined(gen, answered && answer.Code == codeNoSession)
 			case ignoredIt:
 				c.stats.ignored.Add(1)
 			}
