@@ -17,10 +17,16 @@ import (
 	"time"
 )
 
+// The names that MinIO looks for.
+const (
+	certName = "public.crt"
+	keyName  = "private.key"
+)
+
 // makeCertificate puts public.crt and private.key, as MinIO wants them, into dir if
 // they are not there, and returns a pool that trusts them.
 func makeCertificate(dir string) (*x509.CertPool, error) {
-	certFile, keyFile := filepath.Join(dir, "public.crt"), filepath.Join(dir, "private.key")
+	certFile, keyFile := filepath.Join(dir, certName), filepath.Join(dir, keyName)
 	if b, err := os.ReadFile(certFile); err == nil {
 		return poolOf(b)
 	}

@@ -69,6 +69,8 @@ type Server struct {
 	Root rawhttp.Credentials
 	// TLS trusts the server's certificate; nil without TLS.
 	TLS *tls.Config
+	// CertFile is that certificate; "" without TLS.
+	CertFile string
 	// Log is the path of the file with all that the server printed.
 	Log string
 
@@ -134,6 +136,7 @@ func start(ctx context.Context, o Options) (*Server, error) {
 		}
 		s.Endpoint = "https://" + address
 		s.TLS = &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: pool}
+		s.CertFile = filepath.Join(certs, certName)
 		args = append(args, "--certs-dir", certs)
 	}
 	if o.KMS {
