@@ -8,11 +8,11 @@
 // descriptor of that memory instead of a body: the server writes a GET into it
 // and reads a PUT out of it over the fabric, and the answer has no body either.
 //
-//	target, err := shm.NewTarget(...)            // or tcp, or nil: HTTP only
+//	target := shm.NewTarget(shm.TargetOptions{}) // or tcp, or nil: HTTP only
 //	c, err := client.New(client.Options{
 //		Endpoint:    "http://127.0.0.1:9000",
 //		Credentials: client.StaticCredentials(accessKey, secretKey),
-//		Target:      target,                     // c closes it
+//		Target:      target,                         // c closes it
 //	})
 //	defer c.Close()
 //
