@@ -156,12 +156,45 @@ func rdmaObjectMiddleware(next http.Handler) http.Handler {
 			return
 		}
 		if r.Context().Value(rdmaHiddenKey) == nil {
-			next.ServeHTTP(w, r)
-			return
+			var inQuery http.Header
+			if r.URL.RawQuery != "" && rdmaClassify(r) != plugin.OpOther {
+				inQuery = rdmaFromQuery(r)
+			}
+			if inQuery == nil {
+				next.ServeHTTP(w, r)
+				return
+			}
+			r = r.WithContext(context.WithValue(r.Context(), rdmaHiddenKey, inQuery))
 		}
 		restored := rdmaBegin(r, rdmaAPIName(rdmaClassify(r)))
 		current.plugin.Handler(rdmaServer{}, rdmaInner(next)).ServeHTTP(w, restored)
 	})
+}
+
+// rdmaFromQuery finds descriptors among the query's parameters, where presigners
+// put the x-amz headers of a request, and redacts them there. They are not served:
+// the plugin refuses them, as they are not among the signed headers. But a PUT
+// must not pass as one of an empty object.
+func rdmaFromQuery(r *http.Request) http.Header {
+	var found http.Header
+	for name, values := range r.Form {
+		if name = http.CanonicalHeaderKey(name); rdmaIsHeader(name) {
+			if found == nil {
+				found = make(http.Header)
+			}
+			found[name] = values
+		}
+	}
+	if found != nil {
+		query := r.URL.Query()
+		for name := range query {
+			if rdmaIsHeader(http.CanonicalHeaderKey(name)) {
+				query.Set(name, rdmaRedacted)
+			}
+		}
+		r.URL.RawQuery = query.Encode() // in place: the tracer has the same URL
+	}
+	return found
 }
 
 // rdmaInner is the handler behind the plugin: MinIO's own, for the request with

@@ -42,6 +42,8 @@ func TestOff(t *testing.T) {
 		s.send(t, http.MethodPut, "/bucket/new", anonymous, descriptor, nil).declined(t)
 		s.send(t, http.MethodPut, "/bucket/new", signV4, unsigned, headers{"x-amz-rdma-token", token}).declined(t)
 		s.send(t, http.MethodPut, "/bucket/new", presign, headers{"x-amz-rdma-token", token}, nil).declined(t)
+		// Presigners move x-amz headers into the query.
+		s.send(t, http.MethodPut, "/bucket/new?X-Amz-Rdma-Token="+token, presign, nil, nil).declined(t)
 		s.send(t, http.MethodPut, "/bucket/new?partNumber=1&uploadId=x", signV4, descriptor, nil).declined(t)
 		s.send(t, http.MethodPut, "/bucket/new.tar", signV4, append(headers{"x-amz-meta-snowball-auto-extract", "true"}, descriptor...), nil).declined(t)
 		s.send(t, http.MethodGet, "/bucket/there", signV4, descriptor, nil).declined(t)
@@ -139,6 +141,8 @@ func TestRefusals(t *testing.T) {
 			s.send(t, method, "/bucket/anonymous", anonymous, descriptor, nil).want(t, 403, "AccessDenied")
 			s.send(t, method, "/bucket/sigv2", signV2, headers{"x-amz-rdma-token", token}, nil).want(t, 403, "AccessDenied")
 			s.send(t, method, "/bucket/presigned-unsigned", presign, nil, headers{"x-amz-rdma-token", token}).want(t, 403, "AccessDenied")
+			s.send(t, method, "/bucket/query?x-amz-rdma-token="+token, presign, nil, nil).want(t, 403, "AccessDenied")
+			s.send(t, method, "/bucket/query?x-amz-rdma-token="+token, signV4, unsigned, nil).want(t, 403, "AccessDenied")
 			s.send(t, method, "/bucket/wrong-key", signV4As(rootUser, "wrong secret", ""), descriptor, nil).want(t, 403, "SignatureDoesNotMatch")
 			s.send(t, method, "/bucket/no-such-key", signV4As("nobody", "wrong secret", ""), descriptor, nil).want(t, 403, "InvalidAccessKeyId")
 			s.send(t, method, "/bucket/malformed", signV4, descriptorIs("x-amz-rdma-token", "xyz:"+secret), nil).want(t, 400, "InvalidRDMAToken")
@@ -157,7 +161,7 @@ func TestRefusals(t *testing.T) {
 		s.send(t, http.MethodGet, "/.s3rdma-tcp/connect", signV4, headers{"x-amz-rdma-token", "1"}, nil).want(t, 405, "MethodNotAllowed")
 		s.send(t, http.MethodPut, "/.s3rdma-tcp/connect", signV4, headers{"x-amz-rdma-token", "1"}, nil).want(t, 405, "MethodNotAllowed")
 	})
-	for _, key := range []string{"unsigned", "anonymous", "sigv2", "presigned-unsigned", "wrong-key", "malformed", "dc", "no-session", "chunked", "empty-checksum"} {
+	for _, key := range []string{"unsigned", "anonymous", "sigv2", "presigned-unsigned", "query", "wrong-key", "malformed", "dc", "no-session", "chunked", "empty-checksum"} {
 		s.absent(t, key)
 	}
 	s.hides(t, traces, secret, "00112233445566778899aabbccddeeff")

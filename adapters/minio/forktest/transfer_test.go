@@ -572,3 +572,36 @@ next:
 	}
 	return sum
 }
+
+// TestRestart: `mc admin service restart` replaces the process in place, without
+// the end that it has otherwise. The sockets must be had again.
+func TestRestart(t *testing.T) {
+	s, _ := startOn(t)
+	data := random(1000)
+	put := func(key string) (before headers) {
+		tg := shm.NewTarget(shm.TargetOptions{})
+		t.Cleanup(func() { tg.Close() })
+		connect(t, s, tg, signV4)
+		mem := memory(t, tg, len(data))
+		copy(mem.Bytes(), data)
+		h := append(headers{"x-amz-rdma-token", describe(t, mem, len(data))}, unsigned...)
+		s.send(t, http.MethodPut, "/bucket/"+key, signV4, h, nil).served(t, 200, len(data))
+		return h
+	}
+	old := put("before")
+	if err := s.admin(t).ServiceRestart(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	within(t, 60*time.Second, func() error {
+		if n := strings.Count(s.log.String(), "S3 over RDMA is on"); n != 2 {
+			return fmt.Errorf("started %d times, want 2\n%s", n, s.log)
+		}
+		return nil
+	})
+	within(t, 60*time.Second, func() error { _, err := s.admin(t).ListUsers(t.Context()); return err })
+	s.send(t, http.MethodGet, "/bucket/before", signV4, old, nil).declined(t)
+	put("after")
+	if !bytes.Equal(s.get(t, "before"), data) || !bytes.Equal(s.get(t, "after"), data) {
+		t.Error("other bytes were stored")
+	}
+}
