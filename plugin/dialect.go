@@ -84,8 +84,8 @@ type bearer struct {
 	clash   bool // several values that differ
 }
 
-// Prefixes of headers that bear descriptors in dialects we know of but do not
-// speak, or that are still to come. On a PUT such a header must not be ignored:
+// Prefixes of all headers that bear descriptors: of the dialects above, of those
+// that we know of but do not speak, and of those that are still to come. On a PUT such a header must not be ignored:
 // the body is somewhere else.
 var foreignPrefixes = [...]string{"X-Amz-Rdma-", "X-Rdma-", "X-Scal-Rdma", "X-Cuobj-"}
 
@@ -96,6 +96,18 @@ var plainHeaders = map[string]bool{
 	http.CanonicalHeaderKey(HeaderBytes):        true,
 	http.CanonicalHeaderKey(HeaderSession):      true,
 	http.CanonicalHeaderKey(HeaderPSN):          true,
+}
+
+// IsControlHeader tells whether the header of this canonical name belongs to a
+// control protocol, known or to come: its value may be a descriptor or name a
+// session, and must not be logged.
+func IsControlHeader(name string) bool {
+	for _, p := range foreignPrefixes {
+		if strings.HasPrefix(name, p) {
+			return true
+		}
+	}
+	return false
 }
 
 // findBearer looks for a descriptor among the request's headers.
@@ -114,10 +126,8 @@ func findBearer(h http.Header, dialects []Dialect) (b bearer, found bool) {
 		return b, true
 	}
 	for name := range h {
-		for _, p := range foreignPrefixes {
-			if strings.HasPrefix(name, p) && !plainHeaders[name] {
-				return bearer{header: name}, true
-			}
+		if IsControlHeader(name) && !plainHeaders[name] {
+			return bearer{header: name}, true
 		}
 	}
 	return bearer{}, false

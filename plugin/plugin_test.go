@@ -673,6 +673,25 @@ func TestSessions(t *testing.T) {
 	}
 }
 
+// TestDialectHeaders: whoever hides or looks for control headers finds every
+// dialect's.
+func TestDialectHeaders(t *testing.T) {
+	names := []string{HeaderToken, HeaderReply, HeaderBytes, HeaderSession, HeaderPSN, HeaderInfo}
+	for _, d := range dialects(rdmaio.ParseOptions{}) {
+		names = append(names, d.Header())
+	}
+	for _, name := range names {
+		if !IsControlHeader(http.CanonicalHeaderKey(name)) {
+			t.Errorf("%s is not taken for a control header", name)
+		}
+	}
+	for _, name := range []string{"X-Amz-Meta-Rdma", "X-Amz-Date", "Authorization"} {
+		if IsControlHeader(name) {
+			t.Errorf("%s is taken for a control header", name)
+		}
+	}
+}
+
 func TestSignedHeader(t *testing.T) {
 	for _, c := range []struct {
 		target, auth string

@@ -98,14 +98,14 @@ func rdmaStrip(r *http.Request) (*http.Request, bool) {
 func rdmaStripHeaders(r *http.Request) {
 	h := r.Header.Clone()
 	for name := range h {
-		if rdmaIsHeader(name) {
+		if plugin.IsControlHeader(name) {
 			delete(h, name)
 		}
 	}
 	r.Header = h
 }
 
-func rdmaIsSignedName(name string) bool { return rdmaIsHeader(http.CanonicalHeaderKey(name)) }
+func rdmaIsSignedName(name string) bool { return plugin.IsControlHeader(http.CanonicalHeaderKey(name)) }
 
 // rdmaSignedNames is the list of signed headers in r, nil if there is none.
 func rdmaSignedNames(r *http.Request) []string {

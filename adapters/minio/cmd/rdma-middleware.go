@@ -55,13 +55,6 @@ const (
 // rdmaRedacted stands in traces, audit and logs where a descriptor was.
 const rdmaRedacted = "*REDACTED*"
 
-// rdmaIsHeader tells whether a canonical header name is of the control protocol:
-// its value may be a descriptor or a session.
-func rdmaIsHeader(name string) bool {
-	return strings.HasPrefix(name, "X-Amz-Rdma-") || strings.HasPrefix(name, "X-Rdma-") ||
-		strings.HasPrefix(name, "X-Scal-Rdma") || strings.HasPrefix(name, "X-Cuobj-")
-}
-
 // rdmaHideMiddleware takes the values of RDMA headers out of the request's
 // header, in place, before anything of MinIO's sees it: the tracer and the
 // audit log copy the header at several places, also when a request is refused
@@ -74,7 +67,7 @@ func rdmaHideMiddleware(next http.Handler) http.Handler {
 		}
 		var hidden http.Header
 		for name, values := range r.Header {
-			if rdmaIsHeader(name) {
+			if plugin.IsControlHeader(name) {
 				if hidden == nil {
 					hidden = make(http.Header)
 				}
@@ -138,7 +131,7 @@ func rdmaSessionMiddleware(next http.Handler) http.Handler {
 		// The answer is on its way; net/http has copied its header. What is
 		// recorded of it must not show the session.
 		for name := range w.Header() {
-			if rdmaIsHeader(name) {
+			if plugin.IsControlHeader(name) {
 				w.Header()[name] = []string{rdmaRedacted}
 			}
 		}
@@ -178,7 +171,7 @@ func rdmaObjectMiddleware(next http.Handler) http.Handler {
 func rdmaFromQuery(r *http.Request) http.Header {
 	var found http.Header
 	for name, values := range r.Form {
-		if name = http.CanonicalHeaderKey(name); rdmaIsHeader(name) {
+		if name = http.CanonicalHeaderKey(name); plugin.IsControlHeader(name) {
 			if found == nil {
 				found = make(http.Header)
 			}
@@ -188,7 +181,7 @@ func rdmaFromQuery(r *http.Request) http.Header {
 	if found != nil {
 		query := r.URL.Query()
 		for name := range query {
-			if rdmaIsHeader(http.CanonicalHeaderKey(name)) {
+			if plugin.IsControlHeader(http.CanonicalHeaderKey(name)) {
 				query.Set(name, rdmaRedacted)
 			}
 		}
