@@ -116,8 +116,16 @@ func TestEncoderRefuses(t *testing.T) {
 		t.Errorf("data behind a short block: %v, want ErrRange", err)
 	}
 	e.Reset()
-	if n := e.Shard(0).Len(); n != 0 {
-		t.Errorf("%d bytes left by Reset", n)
+	for i := range g.Shards() {
+		v := e.Shard(i)
+		if v.Len() != 0 {
+			t.Errorf("%d bytes of shard %d left by Reset", v.Len(), i)
+		}
+		for _, b := range v[:cap(v)] {
+			if b != nil {
+				t.Fatalf("shard %d keeps a piece of memory after Reset", i)
+			}
+		}
 	}
 	if err := e.Encode(data[:1000], scratch); err != nil {
 		t.Errorf("after Reset: %v", err)

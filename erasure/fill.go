@@ -156,14 +156,16 @@ func (r *Reader) complete() bool {
 // start asks for the shards that are wanted if all of them are sound as far as is
 // known, and otherwise for as many of the best as there are data shards.
 func (r *Reader) start(ctx context.Context) error {
+	var wanted shardSet
 	sound, sources := true, 0
 	for i := range r.shards {
 		s := &r.shards[i]
-		s.wanted = false
 		for x := range r.cur.blocks {
-			s.wanted = s.wanted || r.cur.wants(x, i)
+			if r.cur.wants(x, i) {
+				wanted.add(i)
+			}
 		}
-		if s.wanted && (s.src == nil || s.rank != rankSound) {
+		if wanted.has(i) && (s.src == nil || s.rank != rankSound) {
 			sound = false
 		}
 		if s.src != nil {
@@ -175,7 +177,7 @@ func (r *Reader) start(ctx context.Context) error {
 		return err
 	}
 	for i := range r.shards {
-		if s := &r.shards[i]; s.wanted && s.src != nil {
+		if s := &r.shards[i]; wanted.has(i) && s.src != nil {
 			if err := r.dispatch(ctx, s); err != nil {
 				return err
 			}
@@ -253,8 +255,8 @@ func (r *Reader) overtake() {
 	r.giveUp(ErrSlow)
 }
 
-// ask starts reading the n best of the shards that are not yet read, or all of
-// them, and says how many.
+// ask starts reading the n best of the shards that are not yet read, data before
+// parity, or all of them if there are fewer, and says how many.
 func (r *Reader) ask(ctx context.Context, n int) (int, error) {
 	for got := range n {
 		var best *shard
@@ -263,7 +265,7 @@ func (r *Reader) ask(ctx context.Context, n int) (int, error) {
 			if s.src == nil || s.state != readIdle {
 				continue
 			}
-			if best == nil || s.rank < best.rank || s.rank == best.rank && s.wanted && !best.wanted {
+			if best == nil || s.rank < best.rank {
 				best = s
 			}
 		}

@@ -94,6 +94,18 @@ func TestSpan(t *testing.T) {
 	}
 }
 
+func TestSpanThatOverflows(t *testing.T) {
+	p := must(Geometry{2, 2, 1 << 20}.Part(5 << 20))
+	for _, x := range [][2]int64{
+		{1, math.MaxInt64}, {math.MaxInt64, math.MaxInt64}, {math.MaxInt64, 1}, {5 << 20, math.MaxInt64},
+		{math.MinInt64, math.MaxInt64}, {0, math.MinInt64},
+	} {
+		if s, err := p.Span(x[0], x[1]); !errors.Is(err, ErrRange) {
+			t.Errorf("Span(%d, %d) = %+v, %v, want ErrRange", x[0], x[1], s, err)
+		}
+	}
+}
+
 func TestImpossibleGeometry(t *testing.T) {
 	const mib = 1 << 20
 	for _, c := range []struct {

@@ -88,9 +88,8 @@ type shard struct {
 
 	// The read of the current run. While the state is readBusy, what stands under
 	// it belongs to the worker.
-	wanted bool // bytes of it are asked for
-	late   bool // it was under way when the hedge delay had passed
-	state  readState
+	late  bool // it was under way when the hedge delay had passed
+	state readState
 
 	ctx       context.Context
 	run       *run
