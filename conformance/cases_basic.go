@@ -324,6 +324,22 @@ func putCases() []Case {
 				e.wantRefused(e.do(ctx, e.withToken("PUT", key, e.encode(d), nil)), 400, 500)
 				e.wantAbsent(ctx, key)
 			}},
+		{ID: "put/largest-window", Level: Must, Needs: []Need{NeedFabric}, Source: srcBounds + "; minio-rs 233, minio-go 2278 (2^32 against 2^32-1)",
+			Rule: "a window of 2^32-1 bytes, the most that a descriptor can name, does not wrap into a short object",
+			Run: func(ctx context.Context, e *Env) {
+				d := e.filled(pattern(23, 70_000)).descriptor()
+				d.Size = rdmaio.MaxWindow
+				key := e.key("never")
+				e.wantRefused(e.do(ctx, e.withToken("PUT", key, e.encode(d), nil)), 400, 500, 503)
+				e.wantAbsent(ctx, key)
+			}},
+		{ID: "put/agent-header", Level: Should, Needs: []Need{NeedFabric}, Source: "NooBaa's client sends x-amz-rdma-agent: cuobj",
+			Rule: "x-amz-rdma-agent beside a descriptor does no harm",
+			Run: func(ctx context.Context, e *Env) {
+				data, key := pattern(24, 5000), e.key("o")
+				e.wantPut(e.putRDMA(ctx, key, e.filled(data), http.Header{"X-Amz-Rdma-Agent": {"cuobj"}}), len(data))
+				e.wantStored(ctx, key, data)
+			}},
 		{ID: "put/no-bucket", Level: Must, Needs: []Need{NeedFabric}, Source: srcS3,
 			Rule: "a PUT by descriptor into a bucket that does not exist is a 404 without RDMA headers",
 			Run: func(ctx context.Context, e *Env) {
@@ -480,7 +496,7 @@ func getCases() []Case {
 		{ID: "get/no-late-writes", Level: Must, Needs: []Need{NeedFabric}, Source: srcRuleOne + "; DingoCache 333, Ceph RFC 71209",
 			Rule: "when the answer is there, the window is complete and nothing writes to it any more",
 			Run: func(ctx context.Context, e *Env) {
-				data := pattern(39, 8<<20)
+				data := pattern(39, 5<<20)
 				e.sized(len(data))
 				key, w := e.stored(ctx, "o", data), e.window(len(data))
 				for range 4 {

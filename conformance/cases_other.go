@@ -108,6 +108,20 @@ func otherCases() []Case {
 				Header: http.Header{"Content-Md5": {base64.StdEncoding.EncodeToString(sum[:])}}})), 200)
 			e.wantAbsent(ctx, key)
 		}),
+		asWithout("subresources", "GETs of subresources (acl, attributes, versions, uploads, location, policy) with a descriptor are answered as without it", func(ctx context.Context, e *Env) {
+			key := e.stored(ctx, "o", pattern(147, 10))
+			for _, sub := range []struct{ key, name string }{
+				{key, "acl"}, {key, "attributes"}, {key, "retention"}, {key, "legal-hold"},
+				{"", "versions"}, {"", "uploads"}, {"", "location"}, {"", "policy"}, {"", "versioning"},
+			} {
+				r := rawhttp.Request{Method: "GET", Bucket: e.bucket(), Key: sub.key, Query: query(sub.name, ""), Header: http.Header{"X-Amz-Object-Attributes": {"ETag,ObjectSize"}}}
+				plain, resp := e.do(ctx, r), e.do(ctx, tagged(r))
+				if resp.Status != plain.Status || len(resp.Body) == 0 != (len(plain.Body) == 0) {
+					e.failf("GET ?%s answers %d with %d bytes, without a descriptor %d with %d bytes", sub.name, resp.Status, len(resp.Body), plain.Status, len(plain.Body))
+				}
+				e.wantRefused(resp, plain.Status)
+			}
+		}),
 		asWithout("bucket-calls", "making, asking for and removing a bucket with a descriptor works", func(ctx context.Context, e *Env) {
 			bucket := bucketPrefix + randomName()
 			e.onEnd(func(ctx context.Context) { removeBucket(ctx, e.runner.client, bucket) })
@@ -238,6 +252,65 @@ func lifecycleCases() []Case {
 						windows[i].poison()
 					})
 				}
+			}},
+		{ID: "lifecycle/get-while-overwritten", Level: Must, Needs: []Need{NeedFabric}, Source: "multi-storage-client 87 (object replaced under a GET)",
+			Rule: "a GET by descriptor of an object that is being replaced brings one object whole, the one that its ETag names",
+			Run: func(ctx context.Context, e *Env) {
+				contents := map[string][]byte{}
+				key := e.key("o")
+				for seed := range uint64(2) {
+					data := pattern(190+seed, 2<<20+int(seed)*4097)
+					contents[e.putHTTP(ctx, key, data, nil).Header.Get("Etag")] = data
+				}
+				w := e.window(3 << 20)
+				e.parallel(2, func(i int) {
+					if i == 0 {
+						for range 5 {
+							for _, data := range contents {
+								e.putHTTP(ctx, key, data, nil)
+							}
+						}
+						return
+					}
+					for range 12 {
+						w.poison()
+						resp := e.getRDMA(ctx, key, w, nil)
+						data, ok := contents[resp.Header.Get("Etag")]
+						if !ok {
+							e.failf("HTTP %d with ETag %s, which is none of the objects'", resp.Status, resp.Header.Get("Etag"))
+						}
+						e.wantGet(resp, len(data))
+						w.wantReceived(data)
+					}
+				})
+			}},
+		{ID: "lifecycle/crowd", Level: Must, Needs: []Need{NeedFabric}, Source: "MinIO clients charge a failure to the NIC; busy is 503 SlowDown",
+			Rule: "when many requests come at once each one succeeds, or is told 503 SlowDown without RDMA headers and nothing is written; all do so in time",
+			Run: func(ctx context.Context, e *Env) {
+				data := pattern(159, 4<<20)
+				key := e.stored(ctx, "o", data)
+				windows := make([]*window, 32)
+				for i := range windows {
+					windows[i] = e.window(len(data))
+				}
+				started := time.Now()
+				e.parallel(len(windows), func(i int) {
+					resp := e.getRDMA(ctx, key, windows[i], nil)
+					if took := time.Since(started); took > 30*time.Second {
+						e.failf("an answer took %v", took)
+					}
+					if resp.Status != 503 {
+						e.wantGet(resp, len(data))
+						windows[i].wantReceived(data)
+						return
+					}
+					e.wantRefused(resp, 503)
+					if code := resp.Error().Code; code != "SlowDown" {
+						e.failf("503 with code %q, want SlowDown", code)
+					}
+					windows[i].wantUntouched()
+				})
+				e.transferBothWays(ctx, e.shared())
 			}},
 		{ID: "lifecycle/cancelled-put", Level: Must, Needs: []Need{NeedFabric}, Source: srcShort + "; client death mid-READ",
 			Rule: "when the client goes away in the middle of a PUT there is the whole object later or none, and the next request is served",

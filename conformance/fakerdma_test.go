@@ -54,8 +54,11 @@ func (f *fakeRDMA) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	values := append(slices.Clone(r.Header.Values(headerToken)), r.Header.Values(headerAlias)...)
 	_, key, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/")
 	q := r.URL.Query()
-	concerned := len(values) > 0 && key != "" && r.Header.Get("X-Amz-Copy-Source") == "" && !q.Has("tagging") && !q.Has("uploads") &&
+	concerned := len(values) > 0 && key != "" && r.Header.Get("X-Amz-Copy-Source") == "" && !isSubresource(q) && !q.Has("uploads") &&
 		(r.Method == "PUT" || r.Method == "GET" && !q.Has("uploadId"))
+	if f.is("subresources are taken for objects") && len(values) > 0 && isSubresource(q) {
+		concerned = true
+	}
 	switch {
 	case f.is("HEAD handled as GET") && len(values) > 0 && r.Method == "HEAD":
 		w.Header().Set("Content-Length", "0")

@@ -228,6 +228,11 @@ func newObject(r *http.Request, data []byte) *fakeObject {
 	return o
 }
 
+// isSubresource tells whether the query asks for something else than the object.
+func isSubresource(q url.Values) bool {
+	return q.Has("acl") || q.Has("attributes") || q.Has("retention") || q.Has("legal-hold") || q.Has("tagging")
+}
+
 func (s *fakeS3) serveObject(w http.ResponseWriter, r *http.Request, bucket, key string, q url.Values, body []byte) {
 	objects := s.buckets[bucket]
 	o := objects[key]
@@ -246,6 +251,10 @@ func (s *fakeS3) serveObject(w http.ResponseWriter, r *http.Request, bucket, key
 	}
 	if q.Has("uploadId") || q.Has("uploads") {
 		s.serveUpload(w, r, bucket, key, q, body)
+		return
+	}
+	if isSubresource(q) && !q.Has("tagging") {
+		io.WriteString(w, "<Answer/>")
 		return
 	}
 	if q.Has("tagging") && o != nil {

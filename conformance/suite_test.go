@@ -44,7 +44,7 @@ func start(t *testing.T, d defect, off bool) Options {
 		}
 	})
 	o := Options{Endpoint: server.URL, AccessKey: "first", SecretKey: "secret-1", Off: off,
-		Second: &rawhttp.Credentials{AccessKey: "second", SecretKey: "secret-2"}, MaxObject: 9 << 20}
+		Second: &rawhttp.Credentials{AccessKey: "second", SecretKey: "secret-2"}, MaxObject: 6 << 20}
 	if !off {
 		o.NewTarget = func(context.Context) (rdmaio.Target, error) { return newFakeTarget(f), nil }
 		o.Fabric = "tcp"
@@ -113,6 +113,7 @@ func TestEachDefectIsFound(t *testing.T) {
 		{"bytes arrive after the answer", "get/no-late-writes"},
 		{"the body comes by HTTP, too", "lifecycle/payload,get/size/1"},
 		{"HEAD handled as GET", "other/head"},
+		{"subresources are taken for objects", "other/subresources,other/tagging"},
 		{"copy declined", "other/copy,other/part-copy"},
 	} {
 		t.Run(string(tt.defect), func(t *testing.T) {

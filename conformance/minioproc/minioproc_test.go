@@ -59,11 +59,11 @@ func TestNoBinary(t *testing.T) {
 	}
 }
 
-// TestRealServer runs where S3RDMA_MINIO names a MinIO binary, of any kind.
+// TestRealServer runs where S3RDMA_FORK names a MinIO binary, of any kind.
 func TestRealServer(t *testing.T) {
-	binary := os.Getenv("S3RDMA_MINIO")
+	binary := os.Getenv("S3RDMA_FORK")
 	if binary == "" {
-		t.Skip("S3RDMA_MINIO names no MinIO binary")
+		t.Skip("S3RDMA_FORK names no MinIO binary")
 	}
 	dir := t.TempDir()
 	var root rawhttp.Credentials

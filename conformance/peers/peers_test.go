@@ -48,9 +48,9 @@ func TestReadAndCompare(t *testing.T) {
 
 // TestMinioGo runs where both binaries are named: it takes minutes.
 func TestMinioGo(t *testing.T) {
-	o := Options{Stock: os.Getenv("S3RDMA_MINIO_STOCK"), Plugin: os.Getenv("S3RDMA_MINIO"), PluginArgs: []string{"--rdma=on", "--rdma-fabric=shm,tcp"}}
+	o := Options{Stock: os.Getenv("S3RDMA_STOCK"), Plugin: os.Getenv("S3RDMA_FORK"), PluginArgs: []string{"--rdma=on", "--rdma-fabric=shm,tcp"}}
 	if o.Stock == "" || o.Plugin == "" {
-		t.Skip("S3RDMA_MINIO and S3RDMA_MINIO_STOCK name no MinIO binaries with and without the plugin")
+		t.Skip("S3RDMA_FORK and S3RDMA_STOCK name no MinIO binaries with and without the plugin")
 	}
 	c, err := MinioGo(t.Context(), o)
 	if err != nil {
