@@ -216,6 +216,16 @@ func TestReports(t *testing.T) {
 	if suites.Failures != back.Failed || suites.Tests != len(back.Results) || suites.Skipped != back.Skipped {
 		t.Errorf("JUnit: %+v", suites)
 	}
+	var sum junitSuite
+	for _, x := range suites.Suites {
+		sum.Tests, sum.Failures, sum.Skipped = sum.Tests+x.Tests, sum.Failures+x.Failures, sum.Skipped+x.Skipped
+		if x.Tests != len(x.Cases) {
+			t.Errorf("JUnit: suite %s has %d tests and %d cases", x.Name, x.Tests, len(x.Cases))
+		}
+	}
+	if sum.Tests != suites.Tests || sum.Failures != suites.Failures || sum.Skipped != suites.Skipped {
+		t.Errorf("JUnit: the suites add up to %+v", sum)
+	}
 	for _, want := range []string{"rule:", "source:", "sent:", "got:", "passed="} {
 		if !strings.Contains(table.String(), want) {
 			t.Errorf("the table does not say %q:\n%s", want, table.String())
