@@ -136,7 +136,9 @@ type Hello struct {
 	Token string
 	// PSN is the peer's first packet sequence number, RC only, else 0.
 	PSN uint32
-	// Owner is the authenticated identity of the request.
+	// Owner is the authenticated identity of the request. It is "" only where the
+	// operator lets peers connect without a signature: the session then belongs to the
+	// identity of the first Open that names it, and to no other from there on.
 	Owner string
 	// Peer and Local are the two addresses of the HTTP connection.
 	Peer, Local netip.Addr

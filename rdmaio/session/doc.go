@@ -13,6 +13,10 @@
 //	disconnect:       End(id, owner)
 //	socket lost:      Drop(id)
 //
+// A fabric may have to connect peers of which nobody says who they are: such a session
+// is offered to nobody, belongs to the first identity that acquires it, and is short of
+// life until then.
+//
 // A session that is offered and not claimed in time is forgotten, one that nobody
 // leases is retired after an idle time, and both kinds count against the bounds.
 // What a session holds (T: a socket, a queue pair, mappings) is aborted first,

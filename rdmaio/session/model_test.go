@@ -24,6 +24,7 @@ type model struct {
 type modelSession struct {
 	id       rdmaio.SessionID
 	owner    string
+	unowned  bool // at first
 	secret   Secret
 	thing    *thing // nil until claimed
 	leases   []*Lease[*thing]
@@ -36,6 +37,7 @@ const (
 	modelPerOwner = 3
 	modelConnect  = 10 * time.Second
 	modelIdle     = time.Minute
+	modelUnowned  = 30 * time.Second
 )
 
 // counts tells whether a session takes a place.
@@ -64,7 +66,7 @@ func (m *model) places(owner string) (all, own int) {
 }
 
 func (m *model) offer(t *rapid.T) {
-	owner := rapid.SampledFrom([]string{"a", "b", "c"}).Draw(t, "owner")
+	owner := rapid.SampledFrom([]string{"a", "b", "c", ""}).Draw(t, "owner")
 	all, own := m.places(owner)
 	id, secret, err := m.table.Offer(owner)
 	switch {
@@ -74,7 +76,7 @@ func (m *model) offer(t *rapid.T) {
 		is(t, "offer", err, rdmaio.ErrTooMany)
 	default:
 		is(t, "offer", err, nil)
-		m.sessions = append(m.sessions, &modelSession{id: id, owner: owner, secret: secret, deadline: m.clock.Now().Add(modelConnect)})
+		m.sessions = append(m.sessions, &modelSession{id: id, owner: owner, unowned: owner == "", secret: secret, deadline: m.clock.Now().Add(modelConnect)})
 	}
 }
 
@@ -98,22 +100,29 @@ func (m *model) claim(t *rapid.T) {
 		is(t, "claim", err, nil)
 		s.thing = th
 		s.deadline = m.clock.Now().Add(modelIdle)
+		if s.owner == "" {
+			s.deadline = m.clock.Now().Add(modelUnowned)
+		}
 	}
 }
 
 func (m *model) acquire(t *rapid.T) {
 	s := m.some(t)
-	owner := rapid.SampledFrom([]string{s.owner, s.owner, s.owner, "x"}).Draw(t, "as")
+	owner := rapid.SampledFrom([]string{s.owner, s.owner, s.owner, "x", "a", ""}).Draw(t, "as")
+	_, own := m.places(owner)
 	l, err := m.table.Acquire(s.id, owner)
 	switch {
 	case !s.counts():
 		is(t, "acquire", err, rdmaio.ErrNoSession)
-	case owner != s.owner:
+	case owner == "", owner != s.owner && s.owner != "":
 		is(t, "acquire", err, rdmaio.ErrNotOwner)
 	case s.ended || s.thing == nil:
 		is(t, "acquire", err, rdmaio.ErrNoSession)
+	case s.owner == "" && own >= modelPerOwner:
+		is(t, "acquire", err, rdmaio.ErrTooMany)
 	default:
 		is(t, "acquire", err, nil)
+		s.owner = owner
 		if l.Value() != s.thing {
 			t.Fatal("acquired another value")
 		}
@@ -144,12 +153,12 @@ func (m *model) end(t *rapid.T) {
 		s.ended = true
 		return
 	}
-	owner := rapid.SampledFrom([]string{s.owner, s.owner, "x"}).Draw(t, "as")
+	owner := rapid.SampledFrom([]string{s.owner, s.owner, "x", ""}).Draw(t, "as")
 	err := m.table.End(s.id, owner)
 	switch {
 	case !s.counts():
 		is(t, "end", err, rdmaio.ErrNoSession)
-	case owner != s.owner:
+	case owner != s.owner && s.owner != "" && !(owner == "" && s.unowned):
 		is(t, "end", err, rdmaio.ErrNotOwner)
 	case s.ended:
 		is(t, "end", err, rdmaio.ErrNoSession)
@@ -197,7 +206,7 @@ func TestModel(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		m := &model{clock: newFakeClock()}
 		m.table = New(Options[*thing]{
-			Max: modelMax, MaxPerOwner: modelPerOwner, ConnectWithin: modelConnect, IdleAfter: modelIdle,
+			Max: modelMax, MaxPerOwner: modelPerOwner, ConnectWithin: modelConnect, IdleAfter: modelIdle, UnownedFor: modelUnowned,
 			Clock: m.clock,
 			Abort: func(th *thing) { th.aborted.Add(1) },
 			Close: func(th *thing) { th.closed.Add(1) },

@@ -19,6 +19,7 @@ const (
 	DefaultMaxPerOwner   = 64
 	DefaultConnectWithin = 10 * time.Second
 	DefaultIdleAfter     = 10 * time.Minute
+	DefaultUnownedFor    = time.Minute
 )
 
 // Options of a Table. The zero value has the defaults and no hooks.
@@ -36,6 +37,11 @@ type Options[T any] struct {
 	// IdleAfter retires a session that nobody has leased for so long. 0 means
 	// DefaultIdleAfter, less means never.
 	IdleAfter time.Duration
+
+	// UnownedFor retires a session that was offered to nobody in particular and that
+	// nobody has used for so long. 0 means DefaultUnownedFor; it is never longer than
+	// IdleAfter.
+	UnownedFor time.Duration
 
 	// Abort is called once for each session that ends, while leases may still be
 	// out. When it returns, their holders can move no byte any more. It may block for
@@ -95,11 +101,12 @@ const (
 )
 
 type entry[T any] struct {
-	id     rdmaio.SessionID
-	owner  string
-	digest [sha256.Size]byte
+	id      rdmaio.SessionID
+	unowned bool // was offered to nobody in particular
+	digest  [sha256.Size]byte
 
 	// Guarded by Table.mu.
+	owner    string // "" until the first lease of one that was unowned
 	state    state
 	leases   int
 	deadline time.Time // offered: to be claimed by; live without leases: retired at
@@ -125,6 +132,12 @@ func New[T any](o Options[T]) *Table[T] {
 	if o.IdleAfter == 0 {
 		o.IdleAfter = DefaultIdleAfter
 	}
+	if o.UnownedFor <= 0 {
+		o.UnownedFor = DefaultUnownedFor
+	}
+	if o.IdleAfter > 0 {
+		o.UnownedFor = min(o.UnownedFor, o.IdleAfter)
+	}
 	if o.Clock == nil {
 		o.Clock = systemClock{}
 	}
@@ -137,7 +150,9 @@ func New[T any](o Options[T]) *Table[T] {
 }
 
 // Offer reserves a session for owner. The secret completes it, once, if it comes
-// back within Options.ConnectWithin. Errors: rdmaio.ErrTooMany, rdmaio.ErrClosed.
+// back within Options.ConnectWithin. Without an owner ("") the session becomes that
+// of the first who acquires it; those that nobody has acquired yet share one bound, as
+// if they had an owner. Errors: rdmaio.ErrTooMany, rdmaio.ErrClosed.
 func (t *Table[T]) Offer(owner string) (rdmaio.SessionID, Secret, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -155,6 +170,7 @@ func (t *Table[T]) Offer(owner string) (rdmaio.SessionID, Secret, error) {
 	e := &entry[T]{
 		id:       rdmaio.NewSessionID(),
 		owner:    owner,
+		unowned:  owner == "",
 		digest:   secret.digest(),
 		deadline: t.o.Clock.Now().Add(t.o.ConnectWithin),
 		quiet:    make(chan struct{}),
@@ -189,7 +205,9 @@ func (t *Table[T]) Claim(secret Secret, v T) (rdmaio.SessionID, error) {
 
 // Acquire leases the session id on behalf of owner. While leases are out the
 // session is not retired, and its value is not closed; it may be aborted. Errors:
-// rdmaio.ErrNoSession (also if the peer has not connected yet), rdmaio.ErrNotOwner.
+// rdmaio.ErrNoSession (also if the peer has not connected yet), rdmaio.ErrNotOwner
+// (nobody, "", owns nothing), and rdmaio.ErrTooMany if the session is to become owner's
+// and owner has as many as MaxPerOwner allows.
 func (t *Table[T]) Acquire(id rdmaio.SessionID, owner string) (*Lease[T], error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -197,7 +215,7 @@ func (t *Table[T]) Acquire(id rdmaio.SessionID, owner string) (*Lease[T], error)
 	switch {
 	case e == nil:
 		return nil, fmt.Errorf("use a session: %w", rdmaio.ErrNoSession)
-	case e.owner != owner:
+	case owner == "" || e.owner != owner && e.owner != "":
 		return nil, fmt.Errorf("use a session: %w", rdmaio.ErrNotOwner)
 	case e.state == offered:
 		return nil, fmt.Errorf("use a session: its peer has not connected: %w", rdmaio.ErrNoSession)
@@ -205,6 +223,14 @@ func (t *Table[T]) Acquire(id rdmaio.SessionID, owner string) (*Lease[T], error)
 		return nil, fmt.Errorf("use a session: it has ended: %w", rdmaio.ErrNoSession)
 	case t.expired(e, t.o.Clock.Now()):
 		return nil, fmt.Errorf("use a session: it has been idle too long: %w", rdmaio.ErrNoSession)
+	}
+	if e.owner == "" {
+		if n := t.owners[owner]; n >= t.o.MaxPerOwner {
+			return nil, fmt.Errorf("use a session for the first time: %w sessions of this identity (%d of %d)", rdmaio.ErrTooMany, n, t.o.MaxPerOwner)
+		}
+		t.disown(e)
+		e.owner = owner
+		t.owners[owner]++
 	}
 	e.leases++
 	return &Lease[T]{t: t, e: e}, nil
@@ -243,12 +269,14 @@ func (l *Lease[T]) Release() {
 
 // End ends the session id of owner: it is not found any more, and its value is
 // aborted. When End returns the abort is complete, also if another call had begun
-// it. The value is closed when its last lease is released. Errors:
+// it. The value is closed when its last lease is released. Nobody ("") may end a
+// session that was offered to nobody, whoever uses it now, and anybody one that is
+// not used yet: who knows its id is its peer, or has read that peer's requests. Errors:
 // rdmaio.ErrNoSession, also if the session was ending already; rdmaio.ErrNotOwner.
 func (t *Table[T]) End(id rdmaio.SessionID, owner string) error {
 	t.mu.Lock()
 	e := t.entries[id]
-	if e != nil && e.owner != owner {
+	if e != nil && e.owner != owner && e.owner != "" && !(owner == "" && e.unowned) {
 		t.mu.Unlock()
 		return fmt.Errorf("end a session: %w", rdmaio.ErrNotOwner)
 	}
@@ -351,6 +379,11 @@ func (t *Table[T]) bury(e *entry[T]) {
 func (t *Table[T]) remove(e *entry[T]) {
 	delete(t.entries, e.id)
 	delete(t.offers, e.digest)
+	t.disown(e)
+}
+
+// disown takes e off its owner's account. t.mu is held.
+func (t *Table[T]) disown(e *entry[T]) {
 	if t.owners[e.owner]--; t.owners[e.owner] == 0 {
 		delete(t.owners, e.owner)
 	}
@@ -358,8 +391,12 @@ func (t *Table[T]) remove(e *entry[T]) {
 
 // rest starts the idle time of e. t.mu is held.
 func (t *Table[T]) rest(e *entry[T]) {
-	if t.o.IdleAfter > 0 {
-		e.deadline = t.o.Clock.Now().Add(t.o.IdleAfter)
+	after := t.o.IdleAfter
+	if e.owner == "" {
+		after = t.o.UnownedFor
+	}
+	if after > 0 {
+		e.deadline = t.o.Clock.Now().Add(after)
 		t.schedule(e.deadline)
 	} else {
 		e.deadline = time.Time{}

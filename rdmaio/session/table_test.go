@@ -280,6 +280,45 @@ func TestTimes(t *testing.T) {
 	}
 }
 
+// TestUnowned: a session that nobody signed for belongs to the first who uses it.
+func TestUnowned(t *testing.T) {
+	table, clock := newTable(t, Options[*thing]{MaxPerOwner: 2, IdleAfter: -1})
+	id, th := connect(t, table, "")
+	_, err := table.Acquire(id, "")
+	wantErr(t, "use by nobody", err, rdmaio.ErrNotOwner)
+	clock.advance(DefaultUnownedFor - 1)
+	acquire(t, table, id, "a").Release()
+	_, err = table.Acquire(id, "b")
+	wantErr(t, "use by the second", err, rdmaio.ErrNotOwner)
+	wantErr(t, "end by the second", table.End(id, "b"), rdmaio.ErrNotOwner)
+	clock.advance(1000 * time.Hour)
+	th.is(t, 0, 0) // it is a session like any other now
+
+	idle, unused := connect(t, table, "")
+	clock.advance(DefaultUnownedFor)
+	unused.is(t, 1, 1)
+	_, err = table.Acquire(idle, "a")
+	wantErr(t, "use of what nobody used in time", err, rdmaio.ErrNoSession)
+
+	// It counts for its owner from the first use on.
+	connect(t, table, "a")
+	third, _ := connect(t, table, "")
+	_, err = table.Acquire(third, "a")
+	wantErr(t, "a third session for a", err, rdmaio.ErrTooMany)
+	connect(t, table, "")
+	_, _, err = table.Offer("")
+	wantErr(t, "a third session of nobody", err, rdmaio.ErrTooMany)
+	acquire(t, table, third, "b").Release()
+	connect(t, table, "")
+
+	// Its peer, which does not sign, may end it; not what somebody signed for.
+	if err := table.End(id, ""); err != nil {
+		t.Error(err)
+	}
+	signed, _ := connect(t, table, "c")
+	wantErr(t, "end by nobody", table.End(signed, ""), rdmaio.ErrNotOwner)
+}
+
 func TestNeverIdle(t *testing.T) {
 	table, clock := newTable(t, Options[*thing]{IdleAfter: -1})
 	id, th := connect(t, table, "a")
