@@ -353,61 +353,51 @@ func lifecycleCases() []Case {
 				w.wantReceived(data)
 			}},
 		{ID: "lifecycle/peer-dies-in-put", Level: Must, Needs: []Need{NeedFabric}, Source: srcShort + "; client death mid-READ",
-			Rule: "when the memory's owner dies in the middle of a PUT, the answer is an error or the object is whole",
+			Rule: "when the memory's owner dies before, at the start or in the middle of a PUT, the answer is an error or the object is whole, and comes in time",
 			Run: func(ctx context.Context, e *Env) {
-				e.sized(big)
-				data := pattern(156, big)
-				p := e.connectPeer(ctx, nil)
-				w := e.windowOf(p, big, guard)
-				copy(w.bytes(), data)
-				key, token := e.key("o"), w.token()
-				var death sync.WaitGroup
-				death.Add(1)
-				go func() {
-					defer death.Done()
-					time.Sleep(10 * time.Millisecond) // well inside a transfer of this size
-					p.target.Close()
-				}()
-				resp, err := e.try(ctx, e.withToken("PUT", key, token, nil))
-				death.Wait()
-				if err != nil {
-					e.failf("no answer: %v", err)
+				const n = 16 << 20
+				e.sized(n)
+				data := pattern(156, n)
+				for i, after := range []time.Duration{0, 0, 0, time.Millisecond, 2 * time.Millisecond, 4 * time.Millisecond, 8 * time.Millisecond} {
+					p := e.connectPeer(ctx, nil)
+					w := e.windowOf(p, n, guard)
+					copy(w.bytes(), data)
+					key, token := e.key(itoa(i)), w.token()
+					var death sync.WaitGroup
+					death.Add(1)
+					go func() {
+						defer death.Done()
+						time.Sleep(after) // where the transfer is then is chance; hence several
+						p.target.Close()
+					}()
+					resp := e.doInTime(ctx, e.withToken("PUT", key, token, nil), death.Wait)
+					if resp.Status == 200 {
+						e.wantPut(resp, n)
+						e.wantStored(ctx, key, data)
+						continue
+					}
+					e.wantFailedOrDeclined(resp)
+					e.wantAbsent(ctx, key)
 				}
-				if resp.Status == 200 {
-					e.wantPut(resp, big)
-					e.wantStored(ctx, key, data)
-					return
-				}
-				if resp.Status == 501 {
-					e.wantDeclined(resp)
-				} else {
-					e.wantRefused(resp, 500)
-				}
-				e.wantAbsent(ctx, key)
 				e.transferBothWays(ctx, e.shared())
 			}},
 		{ID: "lifecycle/peer-is-dead", Level: Must, Needs: []Need{NeedFabric}, Source: srcMatrix + " (clients wait 10 s at most)",
-			Rule: "requests of a session whose owner is dead are answered with an error within 10 s, nothing stored",
+			Rule: "requests of a session whose owner is dead are answered with an error in time, nothing stored",
 			Run: func(ctx context.Context, e *Env) {
-				p := e.connectPeer(ctx, nil)
-				w := e.windowOf(p, 70_000, guard)
-				token := w.token()
 				present := e.stored(ctx, "o", pattern(157, 70_000))
-				p.target.Close()
-				started := time.Now()
 				key := e.key("never")
-				for _, resp := range []*rawhttp.Response{
-					e.do(ctx, e.withToken("PUT", key, token, nil)),
-					e.do(ctx, e.withToken("GET", present, token, nil)),
-				} {
-					if resp.Status != 501 {
-						e.wantRefused(resp, 500)
+				for i := range 8 {
+					p := e.connectPeer(ctx, nil)
+					token := e.windowOf(p, 70_000, guard).token()
+					p.target.Close()
+					req := e.withToken("PUT", key, token, nil)
+					if i%2 == 1 {
+						req = e.withToken("GET", present, token, nil)
 					}
+					e.wantFailedOrDeclined(e.doInTime(ctx, req, func() {}))
+					e.wantAbsent(ctx, key)
 				}
-				if took := time.Since(started); took > 20*time.Second {
-					e.failf("two answers took %v", took)
-				}
-				e.wantAbsent(ctx, key)
+				e.transferBothWays(ctx, e.shared())
 			}},
 		{ID: "lifecycle/session-of-other-fabric", Level: Should, Needs: []Need{NeedFabric}, Source: srcBounds,
 			Rule: "a session named under another transport's prefix is not found",
@@ -423,6 +413,32 @@ func lifecycleCases() []Case {
 				e.wantAbsent(ctx, key)
 			}},
 	}
+}
+
+// inTime is how long an answer may take when the other end of the fabric is gone:
+// the known clients wait 10 s, and something else may keep the machine busy.
+const inTime = 15 * time.Second
+
+// doInTime is do, bounded. It calls then before it judges the answer.
+func (e *Env) doInTime(ctx context.Context, r rawhttp.Request, then func()) *rawhttp.Response {
+	ctx, cancel := context.WithTimeout(ctx, inTime)
+	defer cancel()
+	resp, err := e.try(ctx, r)
+	then()
+	if err != nil {
+		e.failf("no answer within %v: %v", inTime, err)
+	}
+	return resp
+}
+
+// wantFailedOrDeclined: whether the server knows already that a peer is gone is
+// chance.
+func (e *Env) wantFailedOrDeclined(resp *rawhttp.Response) {
+	if resp.Status == 501 {
+		e.wantDeclined(resp)
+		return
+	}
+	e.wantFailed(resp)
 }
 
 // wantWholeOrNothing waits until the server has made up its mind about key, and
