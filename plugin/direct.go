@@ -31,7 +31,28 @@ func SinkOf(ctx context.Context) (*Sink, bool) {
 func (s *Sink) Window() uint64 { return s.g.window }
 
 // MaxNext is the largest least that Next can serve, in bytes.
-func (s *Sink) MaxNext() int { return s.g.t.banks[0][0].Len }
+func (s *Sink) MaxNext() int { return s.g.t.least() }
+
+// Fail makes the answer e, unless the handler's own answer is no success. It is for
+// what goes wrong after the handler has written its header.
+func (s *Sink) Fail(e *Error) {
+	s.g.mu.Lock()
+	defer s.g.mu.Unlock()
+	if e.reason == "" {
+		own := *e
+		own.reason = reasonServerAnswer
+		e = &own
+	}
+	s.g.fail(e)
+}
+
+// SetPath tells which way the bytes go, for events and metrics; see
+// [RequestInfo.Path].
+func (s *Sink) SetPath(name, reason string) {
+	s.g.mu.Lock()
+	defer s.g.mu.Unlock()
+	s.g.path = path{name, reason}
+}
 
 // Next lends contiguous staging memory, least bytes of it or more. It is the
 // caller's to write until Commit. Without a Commit, the next call lends it again.
@@ -43,10 +64,10 @@ func (s *Sink) Next(least int) ([]byte, error) {
 		return nil, err
 	}
 	if least > s.MaxNext() {
-		return nil, fmt.Errorf("%d bytes of staging memory in one piece, a slab has %d", least, s.MaxNext())
+		return nil, fmt.Errorf("%d bytes of staging memory in one piece, there are %d", least, s.MaxNext())
 	}
 	if len(g.free()) < least {
-		if g.closeSlab() != nil {
+		if g.closePiece() != nil {
 			return nil, errDiverted
 		}
 	}
@@ -71,12 +92,22 @@ func (s *Sink) Commit(n int) error {
 	return nil
 }
 
-// Source hands out a PUT's bytes where they lie in staging memory, for a server
-// that can encode from there: one copy less than reading the request's body. A
-// handler uses one or the other.
+// Source shows where a PUT's bytes lie in staging memory, for a server that can
+// encode from there. The bytes are still read from the request's body, through
+// whatever counts, hashes and limits them on the way; but a read of the body whose
+// buffer is the memory where the bytes lie already copies nothing:
 //
-// One goroutine at a time. A Source must not be used, nor the memory it has lent,
-// after the handler has returned.
+//	p, err := source.Next()            // the next bytes, arrived
+//	n, err := io.ReadFull(r.Body, p)   // counted, hashed and verified in place
+//	...                                // stored
+//	source.Release()                   // p may be filled anew
+//
+// An error of the reader means that the object must not be stored. (One that comes
+// with the last bytes is hidden by io.ReadFull: read on to io.EOF.) A handler that
+// has called Next once goes on so to the end.
+//
+// One goroutine at a time; Release may be called by another. A Source must not be
+// used, nor the memory it has lent, after the handler has returned.
 type Source struct{ b *putBody }
 
 // SourceOf returns the source of a diverted PUT's context, if it is one.
@@ -88,13 +119,15 @@ func SourceOf(ctx context.Context) (*Source, bool) {
 // Size is the object's length in bytes.
 func (s *Source) Size() int64 { return s.b.size }
 
-// MaxNext is the length of every piece but the last, in bytes.
-func (s *Source) MaxNext() int { return s.b.t.banks[0][0].Len }
+// Unit is what the length of every piece but the last is a multiple of, in bytes.
+func (s *Source) Unit() int { return s.b.t.unit }
 
-// Next returns the object's next bytes, MaxNext of them or all that are left; they
-// may be read until the following call. After the last piece it returns io.EOF.
-// Any other error means that the object must not be stored, also after the last
-// piece: the checksums are known only then.
+// Pieces is how many pieces can be lent at once.
+func (s *Source) Pieces() int { return len(s.b.t.pieces) }
+
+// Next lends the piece with the object's next bytes, waiting until they have
+// arrived. It may be used until Release. The same piece is lent again until it has
+// been read to its end. After the last byte has been read it returns io.EOF.
 func (s *Source) Next() ([]byte, error) {
 	b := s.b
 	b.mu.Lock()
@@ -108,11 +141,45 @@ func (s *Source) Next() ([]byte, error) {
 		return nil, io.EOF
 	}
 	p, err := b.peek()
-	if err == nil {
-		err = b.advance(p)
-	}
 	if err != nil {
 		return nil, err
 	}
+	b.lent = true
 	return p, nil
+}
+
+// Release gives the oldest piece back that was lent and has been read. Nobody may
+// touch its memory any more.
+func (s *Source) Release() {
+	b := s.b
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.done || b.held == 0 {
+		return
+	}
+	b.held--
+	b.ask()
+}
+
+// SetPath tells which way the bytes go, for events and metrics; see
+// [RequestInfo.Path].
+func (s *Source) SetPath(name, reason string) {
+	s.b.mu.Lock()
+	defer s.b.mu.Unlock()
+	s.b.path = path{name, reason}
+}
+
+// path is RequestInfo.Path and PathReason.
+type path struct{ name, reason string }
+
+// PathDiverted is the path of a request that the server's own handler served
+// through http.ResponseWriter or the request's body.
+const PathDiverted = "diverted"
+
+// tell puts the path into i, if bytes went over the fabric at all.
+func (p path) tell(i *RequestInfo) {
+	if p.name == "" {
+		p.name = PathDiverted
+	}
+	i.Path, i.PathReason = p.name, p.reason
 }

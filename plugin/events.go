@@ -48,6 +48,11 @@ type RequestInfo struct {
 	// Reason tells why it was not served ("off", "malformed", "staging", ...);
 	// "" if it was.
 	Reason string
+	// Path is the way that the bytes went, or would have gone, between the server's
+	// drives and staging memory: [PathDiverted] or a name that the server gave by
+	// [Sink.SetPath] or [Source.SetPath]; "" if the request did not get so far.
+	// PathReason is why not a better one, in a word of the server's.
+	Path, PathReason string
 	// Status is the HTTP status that was sent.
 	Status int
 	// Bytes were moved over the fabric in a served request; in a failed one,

@@ -32,19 +32,16 @@ type getWriter struct {
 	status int   // of the handler, 0 before WriteHeader
 	length int64 // Content-Length of the handler, -1 if it gave none
 	total  int64 // body bytes so far
-	bank   int   // the bank being filled
-	slab   int   // the slab in it
-	fill   int   // bytes filled in the slab
-	filled []int // of the bank's slabs before it
+	piece  int   // the piece being filled
+	fill   int   // bytes filled of it
+	path   path
 	err    *Error
+	passed bool // the handler's own answer is on its way, no success
 	done   bool
 }
 
 func newGetWriter(outer http.ResponseWriter, t *transfer, window uint64) *getWriter {
-	return &getWriter{
-		outer: outer, header: maps.Clone(outer.Header()), t: t, window: window, length: -1,
-		filled: make([]int, 0, len(t.banks[0])+1), // the second bank may have a slab more
-	}
+	return &getWriter{outer: outer, header: maps.Clone(outer.Header()), t: t, window: window, length: -1}
 }
 
 // Header returns the handler's view of the header: what outer middleware has set
@@ -63,7 +60,11 @@ func (g *getWriter) writeHeader(status int) {
 		return
 	}
 	g.status = status
-	if !g.diverts() {
+	switch {
+	case g.err != nil: // the client gets that, whatever the handler makes of it
+		return
+	case !g.diverts():
+		g.passed = true
 		replaceHeader(g.outer.Header(), g.header)
 		g.outer.WriteHeader(status)
 		return
@@ -97,7 +98,7 @@ func (g *getWriter) Write(p []byte) (int, error) {
 	if g.status == 0 {
 		g.writeHeader(http.StatusOK)
 	}
-	if !g.diverts() {
+	if g.passed {
 		return g.outer.Write(p)
 	}
 	if err := g.usable(); err != nil {
@@ -119,7 +120,7 @@ func (g *getWriter) Write(p []byte) (int, error) {
 
 // usable tells whether more bytes of the body can be taken.
 func (g *getWriter) usable() error {
-	if g.done || g.err != nil || g.status != 0 && !g.diverts() {
+	if g.done || g.err != nil || g.passed {
 		return errDiverted
 	}
 	return nil
@@ -139,51 +140,39 @@ func (g *getWriter) room(n int) error {
 	return nil
 }
 
-// free is the unused rest of the current slab, never empty.
+// free is the unused rest of the current piece, never empty.
 func (g *getWriter) free() []byte {
-	return g.t.banks[g.bank][g.slab].Bytes()[g.fill:]
+	return g.t.pieces[g.piece].Bytes()[g.fill:]
 }
 
 // advance counts n bytes of free as the object's next.
 func (g *getWriter) advance(n int) error {
 	g.total += int64(n)
 	g.fill += n
-	if g.fill < g.t.banks[g.bank][g.slab].Len {
+	if g.fill < g.t.pieces[g.piece].Len {
 		return nil
 	}
-	return g.closeSlab()
+	return g.closePiece()
 }
 
-// closeSlab goes on to the next slab, and if that is in the other bank, flushes.
-func (g *getWriter) closeSlab() error {
-	g.filled = append(g.filled, g.fill)
-	g.slab++
+// closePiece puts the filled part of the current piece on the wire and goes on to
+// the next, as soon as that has left it.
+func (g *getWriter) closePiece() error {
+	g.t.submit(g.piece, g.fill)
+	g.piece = (g.piece + 1) % len(g.t.pieces)
 	g.fill = 0
-	if g.slab < len(g.t.banks[g.bank]) {
+	if g.t.under < len(g.t.pieces) {
 		return nil
 	}
-	return g.flushBank()
+	return g.moved(g.t.wait())
 }
 
-// flushBank puts the filled slabs of the bank on the wire, after the other bank
-// has left it, and turns to the other.
-func (g *getWriter) flushBank() error {
-	err := g.t.fence()
-	for i, n := range g.filled {
-		if err == nil {
-			err = g.t.post(true, g.t.banks[g.bank][i], n)
-		}
-	}
-	if err == nil && len(g.t.banks) == 1 {
-		err = g.t.fence()
-	}
+// moved takes note of how a part of the transfer went.
+func (g *getWriter) moved(err error) error {
 	if err != nil {
 		g.fail(transferFailed("The object could not be written to the client's memory: %v.", err))
-		return err
 	}
-	g.bank = (g.bank + 1) % len(g.t.banks)
-	g.slab, g.filled = 0, g.filled[:0]
-	return nil
+	return err
 }
 
 func (g *getWriter) fail(e *Error) {
@@ -204,22 +193,17 @@ func (g *getWriter) finish() *Error {
 		// net/http's own reading of a handler that writes nothing.
 		g.status = http.StatusOK
 	}
-	if !g.diverts() {
+	if g.passed {
 		return nil
 	}
 	if g.err == nil && g.length >= 0 && g.total != g.length {
 		g.fail(transferFailed("The server ended the body after %d of %d bytes.", g.total, g.length))
 	}
 	if g.err == nil && g.fill > 0 {
-		g.closeSlab()
-	}
-	if g.err == nil && len(g.filled) > 0 {
-		g.flushBank()
+		g.closePiece()
 	}
 	if g.err == nil {
-		if err := g.t.fence(); err != nil {
-			g.fail(transferFailed("The object could not be written to the client's memory: %v.", err))
-		}
+		g.moved(g.t.settle())
 	}
 	return g.err
 }

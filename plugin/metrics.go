@@ -11,6 +11,7 @@ import (
 // it counted. Register it on a registry of your own; there is no global one.
 //
 //	s3rdma_requests_total{op,dialect,transport,outcome,reason}
+//	s3rdma_paths_total{op,transport,path,reason}    served requests, by the way of their bytes
 //	s3rdma_bytes_total{op,transport}                moved in served requests
 //	s3rdma_request_seconds{op,transport}            served requests, histogram
 //	s3rdma_staging_wait_seconds                     histogram
@@ -22,6 +23,7 @@ import (
 // appears in them.
 type Metrics struct {
 	requests *prometheus.CounterVec
+	paths    *prometheus.CounterVec
 	bytes    *prometheus.CounterVec
 	seconds  *prometheus.HistogramVec
 	wait     prometheus.Histogram
@@ -42,6 +44,7 @@ func NewMetrics() *Metrics {
 	}
 	return &Metrics{
 		requests: counter("requests_total", "Requests with a memory descriptor, by how they ended.", "op", "dialect", "transport", "outcome", "reason"),
+		paths:    counter("paths_total", "Served requests, by the way of their bytes between drives and staging memory, and why not a better one.", "op", "transport", "path", "reason"),
 		bytes:    counter("bytes_total", "Object bytes moved over the fabric in served requests.", "op", "transport"),
 		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Namespace: "s3rdma", Name: "request_seconds", Help: "Duration of served requests.",
@@ -75,6 +78,7 @@ func (m *Metrics) requestDone(i RequestInfo) {
 		m.wait.Observe(i.StagingWait.Seconds())
 	}
 	if i.Outcome == OutcomeServed {
+		m.paths.WithLabelValues(op, i.Transport, i.Path, i.PathReason).Inc()
 		m.bytes.WithLabelValues(op, i.Transport).Add(float64(i.Bytes))
 		m.seconds.WithLabelValues(op, i.Transport).Observe(i.Duration.Seconds())
 	}
@@ -94,6 +98,7 @@ func (m *Metrics) sessionDone(i SessionInfo) {
 // Describe implements prometheus.Collector.
 func (m *Metrics) Describe(ch chan<- *prometheus.Desc) {
 	m.requests.Describe(ch)
+	m.paths.Describe(ch)
 	m.bytes.Describe(ch)
 	m.seconds.Describe(ch)
 	m.wait.Describe(ch)
@@ -110,6 +115,7 @@ type sessionCounter interface{ Sessions() int }
 // Collect implements prometheus.Collector.
 func (m *Metrics) Collect(ch chan<- prometheus.Metric) {
 	m.requests.Collect(ch)
+	m.paths.Collect(ch)
 	m.bytes.Collect(ch)
 	m.seconds.Collect(ch)
 	m.wait.Collect(ch)

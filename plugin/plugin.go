@@ -314,7 +314,7 @@ func (q *request) open(f rdmaio.Fabric, d rdmaio.Descriptor, id Identity) (*tran
 	for i := range slabs {
 		slabs[i] = lease.Slab(i, f)
 	}
-	return newTransfer(ctx, link, slabs, f.Capabilities().MaxTransfer, q.p.cfg.StallTimeout, func() {
+	return newTransfer(ctx, link, cut(slabs), q.p.cfg.Staging.SlabSize(), f.Capabilities(), q.op == OpGetObject, q.p.cfg.StallTimeout, func() {
 		lease.Release()
 		free()
 	}), nil
@@ -348,12 +348,13 @@ func (q *request) get(t *transfer, id Identity, d rdmaio.Descriptor) *Error {
 	g := newGetWriter(q.w, t, d.Size)
 	q.next.ServeHTTP(g, inner.WithContext(context.WithValue(inner.Context(), directKey{}, &Sink{g})))
 	e := g.finish()
+	g.path.tell(&q.info)
 	q.info.Bytes = int64(t.at)
 	q.info.Err = t.err
 	switch {
 	case e != nil:
 		return e
-	case !g.diverts():
+	case g.passed:
 		q.info.Outcome, q.info.Reason = OutcomePassed, reasonServerAnswer
 	default:
 		g.commit(q.bearer.dialect, strings.EqualFold(q.r.Header.Get("x-amz-checksum-mode"), "ENABLED"))
@@ -381,6 +382,7 @@ func (q *request) put(t *transfer, id Identity, d rdmaio.Descriptor, sums []chec
 	defer body.finish() // if the handler panics
 	q.next.ServeHTTP(answer, inner.WithContext(context.WithValue(inner.Context(), directKey{}, &Source{body})))
 	body.finish()
+	body.path.tell(&q.info)
 	answer.WriteHeader(http.StatusOK) // net/http's reading of a handler that wrote nothing
 	q.info.Bytes = int64(t.at)
 	q.info.Err = t.err

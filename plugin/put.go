@@ -28,21 +28,25 @@ type putBody struct {
 
 	mu      sync.Mutex // a handler may leave a readahead goroutine behind
 	t       *transfer
-	started bool
-	posted  int64  // bytes asked for
-	read    int64  // bytes handed out
-	bank    int    // the bank being drained
-	slab    int    // the slab in it
-	off     int    // bytes drained of the slab
-	have    [2]int // bytes of the object in each bank
-	left    int    // bytes not yet drained in the current bank
-	eof     bool   // all read, fenced and verified
+	posted  int64 // bytes asked for
+	read    int64 // bytes handed out
+	next    int   // the piece to ask for next
+	piece   int   // the piece being drained
+	have    int   // bytes of the object in it; 0 before it is off the wire
+	off     int   // bytes drained of it
+	lent    bool  // it was lent by Source.Next
+	held    int   // pieces before it that were lent and not released
+	path    path
+	eof     bool // all read and verified
 	err     error
 	failure *Error // what the client is told
 	done    bool
 }
 
-var errBodyClosed = errors.New("the request's body is read after its handler has returned")
+var (
+	errBodyClosed = errors.New("the request's body is read after its handler has returned")
+	errAllLent    = errors.New("all staging memory of the request is lent, some of it must be released first")
+)
 
 // Read implements io.Reader. Several goroutines may call it, one after the other.
 func (b *putBody) Read(p []byte) (int, error) {
@@ -62,7 +66,10 @@ func (b *putBody) Read(p []byte) (int, error) {
 	for n < len(p) && !b.eof {
 		next, err := b.peek()
 		if err == nil {
-			c := copy(p[n:], next)
+			c := min(len(p)-n, len(next))
+			if &p[n] != &next[0] { // else it is read where it lies
+				copy(p[n:], next)
+			}
 			n += c
 			err = b.advance(next[:c])
 		}
@@ -76,21 +83,32 @@ func (b *putBody) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// peek is the object's next bytes, as many as lie in one slab and never none.
+// peek is the object's next bytes, as many as lie in one piece and never none.
 func (b *putBody) peek() ([]byte, error) {
-	if !b.started {
-		b.started = true
-		if err := b.prime(); err != nil {
-			return nil, err
+	if b.posted == 0 {
+		for range b.t.pieces {
+			b.ask()
 		}
 	}
-	if b.left == 0 {
-		if err := b.nextBank(); err != nil {
-			return nil, err
+	if b.have == 0 {
+		if b.t.under == 0 {
+			return nil, errAllLent
 		}
+		if err := b.t.wait(); err != nil {
+			return nil, b.transferFailed(err)
+		}
+		b.have = int(min(int64(b.t.pieces[b.piece].Len), b.size-b.read))
 	}
-	s := b.t.banks[b.bank][b.slab]
-	return s.Bytes()[b.off:min(s.Len, b.off+b.left)], nil
+	return b.t.pieces[b.piece].Bytes()[b.off:b.have], nil
+}
+
+// ask puts the next piece on the wire, if there is anything left to ask for.
+func (b *putBody) ask() {
+	if n := int(min(int64(b.t.pieces[b.next].Len), b.size-b.posted)); n > 0 {
+		b.t.submit(b.next, n)
+		b.next = (b.next + 1) % len(b.t.pieces)
+		b.posted += int64(n)
+	}
 }
 
 // advance counts p, the beginning of what peek returned, as handed out.
@@ -98,13 +116,17 @@ func (b *putBody) advance(p []byte) error {
 	if b.verify != nil {
 		b.verify.Write(p)
 	}
-	n := len(p)
-	b.off += n
-	b.left -= n
-	b.read += int64(n)
-	if b.off == b.t.banks[b.bank][b.slab].Len {
-		b.off = 0
-		b.slab++
+	b.off += len(p)
+	b.read += int64(len(p))
+	if b.off == b.have {
+		b.piece = (b.piece + 1) % len(b.t.pieces)
+		b.have, b.off = 0, 0
+		if b.lent || b.held > 0 {
+			b.held++
+		} else {
+			b.ask()
+		}
+		b.lent = false
 	}
 	if b.read == b.size {
 		return b.complete()
@@ -115,54 +137,6 @@ func (b *putBody) advance(p []byte) error {
 // Close implements io.Closer. The transfer ends when the handler has returned, not
 // here: servers close bodies at odd times.
 func (b *putBody) Close() error { return nil }
-
-// prime fetches the first bank and starts on the second.
-func (b *putBody) prime() error {
-	if err := b.postBank(0); err != nil {
-		return err
-	}
-	return b.turnTo(0)
-}
-
-// nextBank is called when the current bank is drained.
-func (b *putBody) nextBank() error {
-	next := (b.bank + 1) % len(b.t.banks)
-	if len(b.t.banks) == 1 {
-		if err := b.postBank(0); err != nil {
-			return err
-		}
-	}
-	return b.turnTo(next)
-}
-
-// turnTo waits for bank i, which is on the wire, and has the other one fetched
-// meanwhile.
-func (b *putBody) turnTo(i int) error {
-	if err := b.t.fence(); err != nil {
-		return b.transferFailed(err)
-	}
-	b.bank, b.slab, b.off, b.left = i, 0, 0, b.have[i]
-	if len(b.t.banks) == 2 && b.posted < b.size {
-		return b.postBank(1 - i)
-	}
-	return nil
-}
-
-func (b *putBody) postBank(i int) error {
-	b.have[i] = 0
-	for _, s := range b.t.banks[i] {
-		n := int(min(int64(s.Len), b.size-b.posted))
-		if n == 0 {
-			break
-		}
-		if err := b.t.post(false, s, n); err != nil {
-			return b.transferFailed(err)
-		}
-		b.have[i] += n
-		b.posted += int64(n)
-	}
-	return nil
-}
 
 // complete is called when the last byte is about to be handed out.
 func (b *putBody) complete() error {

@@ -50,7 +50,14 @@ type Settings struct {
 	MinWindow    uint64
 	AllowPeers   []netip.Prefix
 	Parse        rdmaio.ParseOptions
+	// ETag is for the server to heed; the plugin computes none.
+	ETag ETagPolicy
+	// ConnectUnsigned as in Config.
+	ConnectUnsigned bool
 }
+
+// fabricVerbs is what the operator calls the RDMA NICs of this host.
+const fabricVerbs = "verbs"
 
 // SettingError is a setting that cannot work.
 type SettingError struct {
@@ -120,6 +127,8 @@ var settingsTable = []parseSetting{
 			s.MinWindow = uint64(n)
 			return err
 		}},
+	{Setting{"rdma-etag", "auto", "the ETag of what is stored by RDMA: md5, fast (random, in the form of a multipart upload's; no MD5 is computed) or auto (md5 unless the request brings another checksum of the whole object). For servers that leave the choice"},
+		func(s *Settings, v string) (err error) { s.ETag, err = ParseETagPolicy(v); return }},
 	{Setting{"rdma-shm-socket", "", "path of the unix socket of the shm fabric; empty makes one in a private directory"},
 		func(s *Settings, v string) error { s.SHM.Path = v; return nil }},
 	{Setting{"rdma-shm-mode", "0600", "file mode of that socket, in octal: who may connect to it (0666: every local user, who still needs a signed connect)"},

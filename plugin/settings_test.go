@@ -46,7 +46,7 @@ func TestBadSettings(t *testing.T) {
 		{"rdma-staging-wait", "2"}, {"rdma-staging-wait", "-1s"}, {"rdma-staging-hugepages", "maybe"},
 		{"rdma-allow-peers", "10.0.0.0/33"}, {"rdma-allow-peers", "host"}, {"rdma-stall-timeout", "0s"},
 		{"rdma-session-idle", "1000h"}, {"rdma-max-sessions", "0"}, {"rdma-max-sessions-per-user", "x"},
-		{"rdma-min-size", "8GiB"}, {"rdma-shm-mode", "999"}, {"rdma-shm-mode", "0"}, {"rdma-shm-uids", "root"}, {"rdma-base64", "2"},
+		{"rdma-min-size", "8GiB"}, {"rdma-shm-mode", "999"}, {"rdma-shm-mode", "0"}, {"rdma-shm-uids", "root"}, {"rdma-base64", "2"}, {"rdma-etag", "sha1"},
 	} {
 		_, err := parse(c[0], c[1])
 		var se *SettingError
@@ -127,7 +127,7 @@ s3rdma_staging_bytes 8.388608e+06
 func TestMetrics(t *testing.T) {
 	m := NewMetrics()
 	l := Tee(EventListener{}, m.Listener())
-	l.RequestDone(RequestInfo{Op: OpGetObject, Dialect: "amz", Transport: "shm", Outcome: OutcomeServed, Status: 200, Bytes: 1000, StagingWait: time.Millisecond, Duration: time.Second})
+	l.RequestDone(RequestInfo{Op: OpGetObject, Dialect: "amz", Transport: "shm", Outcome: OutcomeServed, Status: 200, Bytes: 1000, Path: PathDiverted, PathReason: "encrypted", StagingWait: time.Millisecond, Duration: time.Second})
 	l.RequestDone(RequestInfo{Op: OpPutObject, Dialect: "amz", Outcome: OutcomeDeclined, Reason: reasonOff, Status: 501})
 	l.SessionDone(SessionInfo{Transport: "shm", Owner: "alice"})
 	reg := prometheus.NewPedanticRegistry()
@@ -136,6 +136,9 @@ func TestMetrics(t *testing.T) {
 # HELP s3rdma_bytes_total Object bytes moved over the fabric in served requests.
 # TYPE s3rdma_bytes_total counter
 s3rdma_bytes_total{op="GetObject",transport="shm"} 1000
+# HELP s3rdma_paths_total Served requests, by the way of their bytes between drives and staging memory, and why not a better one.
+# TYPE s3rdma_paths_total counter
+s3rdma_paths_total{op="GetObject",path="diverted",reason="encrypted",transport="shm"} 1
 # HELP s3rdma_requests_total Requests with a memory descriptor, by how they ended.
 # TYPE s3rdma_requests_total counter
 s3rdma_requests_total{dialect="amz",op="GetObject",outcome="served",reason="",transport="shm"} 1
@@ -143,7 +146,7 @@ s3rdma_requests_total{dialect="amz",op="PutObject",outcome="declined",reason="of
 # HELP s3rdma_session_changes_total Connects and disconnects.
 # TYPE s3rdma_session_changes_total counter
 s3rdma_session_changes_total{action="connect",result="ok",transport="shm"} 1
-`), "s3rdma_bytes_total", "s3rdma_requests_total", "s3rdma_session_changes_total"); err != nil {
+`), "s3rdma_bytes_total", "s3rdma_paths_total", "s3rdma_requests_total", "s3rdma_session_changes_total"); err != nil {
 		t.Error(err)
 	}
 }
