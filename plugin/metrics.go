@@ -18,6 +18,7 @@ import (
 //	s3rdma_staging_bytes, s3rdma_staging_used_bytes, s3rdma_staging_waiting
 //	s3rdma_session_changes_total{transport,action,result}
 //	s3rdma_sessions{transport}
+//	s3rdma_rail_up, s3rdma_rail_connections, s3rdma_rail_failures_total{transport,device,port}
 //
 // Labels have few values, all of our own making: nothing of a request's content
 // appears in them.
@@ -30,6 +31,8 @@ type Metrics struct {
 	changes  *prometheus.CounterVec
 
 	stagingSize, stagingUsed, stagingWaiting, sessions *prometheus.Desc
+
+	rails railMetrics
 
 	plugin *Plugin // nil until Watch
 }
@@ -59,6 +62,7 @@ func NewMetrics() *Metrics {
 		stagingUsed:    desc("staging_used_bytes", "Staging memory lent to requests."),
 		stagingWaiting: desc("staging_waiting", "Requests that wait for staging memory."),
 		sessions:       desc("sessions", "Sessions of a fabric, offered or connected.", "transport"),
+		rails:          newRailMetrics(),
 	}
 }
 
@@ -107,6 +111,7 @@ func (m *Metrics) Describe(ch chan<- *prometheus.Desc) {
 	ch <- m.stagingUsed
 	ch <- m.stagingWaiting
 	ch <- m.sessions
+	m.rails.describe(ch)
 }
 
 // sessionCounter is a fabric that can tell how many sessions it has.
@@ -133,6 +138,9 @@ func (m *Metrics) Collect(ch chan<- prometheus.Metric) {
 	for _, f := range m.plugin.cfg.Fabrics {
 		if c, ok := f.(sessionCounter); ok {
 			gauge(m.sessions, float64(c.Sessions()), f.Capabilities().Name)
+		}
+		if r, ok := f.(railed); ok {
+			m.rails.collect(ch, f.Capabilities().Name, r)
 		}
 	}
 }

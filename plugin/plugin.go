@@ -48,6 +48,11 @@ type Config struct {
 	// request. (A signed descriptor could point at a third host.)
 	AllowPeers []netip.Prefix
 
+	// ConnectUnsigned lets peers connect an RC queue pair without a signature, as
+	// existing clients do. The session has no owner then: it becomes that of the first
+	// identity whose signed request names it. Object requests must be signed always.
+	ConnectUnsigned bool
+
 	// Parse switches descriptor encodings on that are off by default.
 	Parse rdmaio.ParseOptions
 

@@ -25,6 +25,14 @@ func IsSessionPath(path string) bool { return strings.HasPrefix(path, SessionPre
 // serveSession answers a connect or a disconnect. Like every use of a descriptor
 // they must be signed, the token or session header included: the signature ties
 // the session to an identity.
+//
+// With Config.ConnectUnsigned the queue pairs' sessions may do without, because
+// clients exist that cannot sign these requests. What an unsigned connect gains is a
+// connection that nobody may use: its peer is held to the allow-list, and the session
+// becomes that of the first identity whose signed object request names it. Whoever
+// reads the answer on its way could be that first one: over a network that others
+// listen to it takes TLS. The session's id stands in for a signature where such a
+// session is disconnected.
 func (p *Plugin) serveSession(s Server, w http.ResponseWriter, r *http.Request) {
 	name, action, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, SessionPrefix), "/")
 	info := SessionInfo{Disconnect: action == "disconnect"}
@@ -59,12 +67,15 @@ func (p *Plugin) session(s Server, w http.ResponseWriter, r *http.Request, name 
 	if info.Disconnect {
 		header = HeaderSession
 	}
-	if !signedHeader(r, header) {
-		return accessDenied(reasonUnsigned, "The header %s must be present and among the signed headers (Signature Version 4).", header)
-	}
-	id, e := p.authenticate(s, r)
-	if e != nil {
-		return e
+	var id Identity
+	if !(p.cfg.ConnectUnsigned && name == rdmaio.TransportRC.String() && !claimsSignature(r)) {
+		if !signedHeader(r, header) {
+			return accessDenied(reasonUnsigned, "The header %s must be present and among the signed headers (Signature Version 4).", header)
+		}
+		var e *Error
+		if id, e = p.authenticate(s, r); e != nil {
+			return e
+		}
 	}
 	info.Owner = id.Name
 	if hasBody(r) {
@@ -78,6 +89,21 @@ func (p *Plugin) session(s Server, w http.ResponseWriter, r *http.Request, name 
 		return p.disconnect(a, w, r, id)
 	}
 	return p.connect(a, w, r, id)
+}
+
+// claimsSignature tells whether r says that it is signed, in whatever way. Then it is
+// held to that.
+func claimsSignature(r *http.Request) bool {
+	if len(r.Header.Values("Authorization")) > 0 {
+		return true
+	}
+	for name := range r.URL.Query() {
+		switch strings.ToLower(name) {
+		case "x-amz-signature", "x-amz-signedheaders", "x-amz-credential", "signature", "awsaccesskeyid":
+			return true
+		}
+	}
+	return false
 }
 
 func (p *Plugin) connect(a rdmaio.Acceptor, w http.ResponseWriter, r *http.Request, id Identity) *Error {

@@ -18,6 +18,7 @@ import (
 	"github.com/s3rdma/s3rdma/rdmaio/shm"
 	"github.com/s3rdma/s3rdma/rdmaio/staging"
 	"github.com/s3rdma/s3rdma/rdmaio/tcp"
+	"github.com/s3rdma/s3rdma/rdmaio/verbs"
 )
 
 // Setting is one thing that an operator can set, for a server's flags and help.
@@ -40,10 +41,12 @@ func (s Setting) Env(prefix string) string {
 type Settings struct {
 	// On is false if RDMA is switched off: the plugin then declines.
 	On bool
-	// Fabrics are the names of the transports to serve, in order.
+	// Fabrics are the names of what is to be served, in order: shm, tcp, and verbs,
+	// which is the transport rc and, where a device is mlx5, dc.
 	Fabrics []string
 	SHM     shm.Options
 	TCP     tcp.Options
+	Verbs   verbs.Options
 	Staging staging.Options
 	// The rest as in Config.
 	StallTimeout time.Duration
@@ -85,7 +88,7 @@ type parseSetting struct {
 var settingsTable = []parseSetting{
 	{Setting{"rdma", "off", "serve S3 object bytes by RDMA: on or off (off declines requests with a memory descriptor)"},
 		func(s *Settings, v string) (err error) { s.On, err = parseSwitch(v); return }},
-	{Setting{"rdma-fabric", "shm", "transports to serve, separated by commas: shm (same host), tcp (any host)"},
+	{Setting{"rdma-fabric", "shm", "transports to serve, separated by commas: shm (same host), tcp (any host), verbs (RDMA NICs: RoCE, InfiniBand)"},
 		func(s *Settings, v string) error { return s.parseFabrics(v) }},
 	{Setting{"rdma-staging-size", "256MiB", "registered memory that all transfers share, such as 1GiB"},
 		func(s *Settings, v string) (err error) { s.Staging.Size, err = parseSize(v, 1<<20, 1<<46); return }},
@@ -106,19 +109,19 @@ var settingsTable = []parseSetting{
 	{Setting{"rdma-session-idle", "10m", "how long a connected client may be idle before its session ends"},
 		func(s *Settings, v string) error {
 			d, err := parseDuration(v)
-			s.SHM.IdleAfter, s.TCP.IdleAfter = d, d
+			s.SHM.IdleAfter, s.TCP.IdleAfter, s.Verbs.IdleAfter = d, d, d
 			return err
 		}},
 	{Setting{"rdma-max-sessions", "1024", "how many clients may be connected at once, for each transport"},
 		func(s *Settings, v string) error {
 			n, err := parseCount(v, 1, 1<<20)
-			s.SHM.MaxSessions, s.TCP.MaxSessions = n, n
+			s.SHM.MaxSessions, s.TCP.MaxSessions, s.Verbs.MaxSessions = n, n, n
 			return err
 		}},
 	{Setting{"rdma-max-sessions-per-user", "64", "how many sessions one identity may have, for each transport"},
 		func(s *Settings, v string) error {
 			n, err := parseCount(v, 1, 1<<20)
-			s.SHM.MaxSessionsPerOwner, s.TCP.MaxPerOwner = n, n
+			s.SHM.MaxSessionsPerOwner, s.TCP.MaxPerOwner, s.Verbs.MaxPerOwner = n, n, n
 			return err
 		}},
 	{Setting{"rdma-min-size", "0", "windows smaller than this are declined, so that clients use HTTP, such as 64KiB"},
@@ -139,6 +142,38 @@ var settingsTable = []parseSetting{
 		func(s *Settings, v string) error { s.TCP.Listen = v; return nil }},
 	{Setting{"rdma-tcp-advertise", "", "host or host:port that tcp clients are told to connect to; empty: where their HTTP request came to"},
 		func(s *Settings, v string) error { s.TCP.Advertise = v; return nil }},
+	{Setting{"rdma-device", "", "rails of the verbs fabric, separated by commas, each an RDMA device (mlx5_0, mlx5_0:2 for its second port), a network interface or an IP address of one; empty: all that are there"},
+		func(s *Settings, v string) (err error) { s.Verbs.Devices, err = parseNames(v); return }},
+	{Setting{"rdma-gid-index", "0", "entry of the RDMA port's address table; 0 chooses by type and address, RoCE v2 first"},
+		func(s *Settings, v string) (err error) { s.Verbs.GIDIndex, err = parseCount(v, 0, 255); return }},
+	{Setting{"rdma-connect-signed", "on", "off lets clients that cannot sign connect an RC queue pair; the session is then the first identity's that uses it by a signed request"},
+		func(s *Settings, v string) error {
+			signed, err := parseSwitch(v)
+			s.ConnectUnsigned = !signed
+			return err
+		}},
+	{Setting{"rdma-self-test", "on", "test each RDMA device by a transfer to itself at start, and refuse to start with one that fails"},
+		func(s *Settings, v string) (err error) { s.Verbs.SelfTest, err = parseSwitch(v); return }},
+	{Setting{"rdma-peer-timeout", "5s", "how long a silent RDMA peer is taken for alive; the device's retries are chosen to end before"},
+		func(s *Settings, v string) (err error) { s.Verbs.PeerTimeout, err = parseDuration(v); return }},
+	{Setting{"rdma-peer-reads", "1", "RDMA READs in flight towards a client that does not say how many it takes"},
+		func(s *Settings, v string) (err error) { s.Verbs.UnknownPeerReads, err = parseCount(v, 1, 255); return }},
+	{Setting{"rdma-traffic-class", "0", "IP traffic class of RDMA packets: the DSCP times 4, as the switches' lossless queue needs it"},
+		func(s *Settings, v string) error {
+			n, err := parseCount(v, 0, 255)
+			s.Verbs.TrafficClass = uint8(n)
+			return err
+		}},
+	{Setting{"rdma-service-level", "0", "InfiniBand service level, or Ethernet priority, of RDMA packets"},
+		func(s *Settings, v string) error {
+			n, err := parseCount(v, 0, 15)
+			s.Verbs.ServiceLevel = uint8(n)
+			return err
+		}},
+	{Setting{"rdma-dc-key", "0xffeeddcc", "access key of the clients' DC targets (mlx5); no secret, nearly all use the default"},
+		func(s *Settings, v string) (err error) { s.Verbs.DCKey, err = parseKey(v); return }},
+	{Setting{"rdma-dc-initiators", "128", "DC transfers at once on each rail (mlx5)"},
+		func(s *Settings, v string) (err error) { s.Verbs.DCInitiators, err = parseCount(v, 1, 1<<16); return }},
 	{Setting{"rdma-base64", "off", "accept descriptors in base64: on or off"},
 		func(s *Settings, v string) (err error) { s.Parse.Base64, err = parseSwitch(v); return }},
 }
@@ -156,7 +191,7 @@ func SettingsTable() []Setting {
 // setting is checked, also if rdma is off. The error joins a *[SettingError] for
 // each bad one.
 func ParseSettings(get func(name string) string) (Settings, error) {
-	s := Settings{Fabrics: []string{rdmaio.TransportSHM.String()}}
+	s := Settings{Fabrics: []string{rdmaio.TransportSHM.String()}, Verbs: verbs.Options{SelfTest: true}}
 	var errs []error
 	for _, t := range settingsTable {
 		v := strings.TrimSpace(get(t.Name))
@@ -170,7 +205,7 @@ func ParseSettings(get func(name string) string) (Settings, error) {
 	if err := errors.Join(errs...); err != nil {
 		return Settings{}, err
 	}
-	s.TCP.AllowPeers = s.AllowPeers
+	s.TCP.AllowPeers, s.Verbs.AllowPeers = s.AllowPeers, s.AllowPeers
 	return s, nil
 }
 
@@ -180,7 +215,7 @@ func ParseSettings(get func(name string) string) (Settings, error) {
 func (s Settings) Open(l EventListener) (*Plugin, error) {
 	cfg := Config{
 		StallTimeout: s.StallTimeout, MinWindow: s.MinWindow,
-		AllowPeers: s.AllowPeers, Parse: s.Parse, Listener: l,
+		AllowPeers: s.AllowPeers, ConnectUnsigned: s.ConnectUnsigned, Parse: s.Parse, Listener: l,
 	}
 	if !s.On {
 		return New(cfg)
@@ -205,6 +240,15 @@ func (s Settings) Open(l EventListener) (*Plugin, error) {
 				return fail("rdma-tcp-listen", s.TCP.Listen, err)
 			}
 			cfg.Fabrics = append(cfg.Fabrics, f)
+		case fabricVerbs:
+			f, err := s.openVerbs()
+			if err != nil {
+				if len(s.Verbs.Devices) == 0 {
+					return fail("rdma-fabric", strings.Join(s.Fabrics, ","), err)
+				}
+				return fail("rdma-device", strings.Join(s.Verbs.Devices, ","), err)
+			}
+			cfg.Fabrics = append(cfg.Fabrics, f...)
 		}
 	}
 	pool, err := staging.New(s.Staging, cfg.Fabrics...)
@@ -215,14 +259,24 @@ func (s Settings) Open(l EventListener) (*Plugin, error) {
 	return New(cfg)
 }
 
+// openVerbs opens this host's RDMA devices. Each fabric opens them for itself and
+// registers the staging memory with them.
+func (s Settings) openVerbs() ([]rdmaio.Fabric, error) {
+	rc, err := verbs.New(s.Verbs)
+	if err != nil {
+		return nil, err
+	}
+	return []rdmaio.Fabric{rc}, nil
+}
+
 func (s *Settings) parseFabrics(v string) error {
 	s.Fabrics = nil
 	for name := range strings.SplitSeq(v, ",") {
 		name = strings.TrimSpace(name)
 		switch name {
-		case rdmaio.TransportSHM.String(), rdmaio.TransportTCP.String():
+		case rdmaio.TransportSHM.String(), rdmaio.TransportTCP.String(), fabricVerbs:
 		default:
-			return fmt.Errorf("there is no fabric %q, choose from shm and tcp", name)
+			return fmt.Errorf("there is no fabric %q, choose from shm, tcp and verbs", name)
 		}
 		for _, have := range s.Fabrics {
 			if have == name {
@@ -270,6 +324,25 @@ func parseCount(v string, least, most int) (int, error) {
 	n, err := strconv.Atoi(v)
 	if err != nil || n < least || n > most {
 		return 0, fmt.Errorf("want a number from %d to %d", least, most)
+	}
+	return n, nil
+}
+
+func parseNames(v string) ([]string, error) {
+	var list []string
+	for s := range strings.SplitSeq(v, ",") {
+		if s = strings.TrimSpace(s); s == "" {
+			return nil, errors.New("want names separated by commas")
+		}
+		list = append(list, s)
+	}
+	return list, nil
+}
+
+func parseKey(v string) (uint64, error) {
+	n, err := strconv.ParseUint(v, 0, 64)
+	if err != nil || n == 0 {
+		return 0, errors.New("want a number above 0 of at most 64 bits, such as 0xffeeddcc")
 	}
 	return n, nil
 }

@@ -5,13 +5,17 @@ package plugin
 
 import (
 	"errors"
+	"net/netip"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/s3rdma/s3rdma/rdmaio/verbs"
 )
 
 func parse(pairs ...string) (Settings, error) {
@@ -148,5 +152,30 @@ s3rdma_requests_total{dialect="amz",op="PutObject",outcome="declined",reason="of
 s3rdma_session_changes_total{action="connect",result="ok",transport="shm"} 1
 `), "s3rdma_bytes_total", "s3rdma_paths_total", "s3rdma_requests_total", "s3rdma_session_changes_total"); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestVerbsSettings: they reach the fabric's options; and asking for a device that is not
+// there names the setting, wherever the test runs.
+func TestVerbsSettings(t *testing.T) {
+	s, err := parse("rdma", "on", "rdma-fabric", "verbs,shm", "rdma-device", "no-such-device, 10.1.2.3:2", "rdma-gid-index", "3",
+		"rdma-connect-signed", "off", "rdma-dc-key", "0x10", "rdma-traffic-class", "106", "rdma-service-level", "3",
+		"rdma-peer-timeout", "3s", "rdma-peer-reads", "16", "rdma-allow-peers", "10.0.0.0/8", "rdma-session-idle", "1m",
+		"rdma-max-sessions", "7", "rdma-max-sessions-per-user", "5", "rdma-dc-initiators", "9")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := verbs.Options{
+		Devices: []string{"no-such-device", "10.1.2.3:2"}, GIDIndex: 3, AllowPeers: s.AllowPeers,
+		MaxSessions: 7, MaxPerOwner: 5, IdleAfter: time.Minute, PeerTimeout: 3 * time.Second, UnknownPeerReads: 16,
+		TrafficClass: 106, ServiceLevel: 3, SelfTest: true, DCKey: 0x10, DCInitiators: 9,
+	}
+	if diff := cmp.Diff(want, s.Verbs, cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })); diff != "" || !s.ConnectUnsigned {
+		t.Errorf("unsigned %t, %s", s.ConnectUnsigned, diff)
+	}
+	_, err = s.Open(EventListener{})
+	var se *SettingError
+	if !errors.As(err, &se) || se.Name != "rdma-device" || !errors.Is(err, verbs.ErrUnavailable) {
+		t.Errorf("error %v", err)
 	}
 }
