@@ -4,6 +4,7 @@
 package verbs
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"sync"
@@ -30,11 +31,13 @@ type attachment struct {
 	joined  bool // connected
 	lost    bool
 	ended   bool
+	life    int // counts the data queue pairs
 	recv    *ibv.RecvWR
 	wc      []ibv.WC
-	pending int        // messages and binds that have not been completed
+	pending int        // messages that have not been completed
+	binding bool       // a memory window request has not been completed
+	bindErr error      // of the last one
 	changed *sync.Cond // told at every completion and change
-	bindErr error      // of the last bind
 }
 
 // bindDepth is how many memory window requests the queue pair takes.
@@ -55,14 +58,10 @@ func newAttachment(t *Target, r *rail) (_ *attachment, err error) {
 	if a.cq, err = r.createCQ(4*ctlDepth+2*bindDepth, a); err != nil {
 		return nil, err
 	}
-	a.qp, err = r.pd.CreateRC(a.cq, ibv.QPCap{MaxSendWR: bindDepth, MaxRecvWR: 1, MaxSendSGE: 1, MaxRecvSGE: 1})
-	if err != nil {
-		return nil, r.explain(err)
-	}
-	if a.ctl, err = newCourier(r, a.cq, t.opt.PkeyIndex); err != nil {
+	if err = a.createQP(); err != nil {
 		return nil, err
 	}
-	if err = initialise(r, a.qp, t.opt.PkeyIndex, remote(rdmaio.RemoteRead|rdmaio.RemoteWrite)); err != nil {
+	if a.ctl, err = newCourier(r, a.cq, t.opt.PkeyIndex); err != nil {
 		return nil, err
 	}
 	a.mine = identity{
@@ -70,6 +69,16 @@ func newAttachment(t *Target, r *rail) (_ *attachment, err error) {
 		extended: true, ctlQPN: a.ctl.qp.Num, ctlPSN: newPSN(), mtu: r.mtu(), reads: r.readsIn(),
 	}
 	return a, nil
+}
+
+// createQP makes the data queue pair, in INIT.
+func (a *attachment) createQP() error {
+	qp, err := a.rail.pd.CreateRC(a.cq, ibv.QPCap{MaxSendWR: bindDepth, MaxRecvWR: 1, MaxSendSGE: 1, MaxRecvSGE: 1})
+	if err != nil {
+		return a.rail.explain(err)
+	}
+	a.qp = qp
+	return initialise(a.rail, qp, a.t.opt.PkeyIndex, remote(rdmaio.RemoteRead|rdmaio.RemoteWrite))
 }
 
 // wanted is the first address among the names of devices.
@@ -93,7 +102,7 @@ func (a *attachment) attach(id rdmaio.SessionID, peer identity) error {
 			return err
 		}
 	}
-	if err := a.connect(peer.psn); err != nil {
+	if err := a.connect(peer.qpn, peer.psn); err != nil {
 		return err
 	}
 	a.joined = true
@@ -103,11 +112,11 @@ func (a *attachment) attach(id rdmaio.SessionID, peer identity) error {
 // connect takes the data queue pair from INIT to the state in which the initiator's
 // packets have an effect, from number theirs on. It sends nothing over the wire, but
 // memory windows are bound by it.
-func (a *attachment) connect(theirs uint32) error {
+func (a *attachment) connect(qpn, theirs uint32) error {
 	if err := a.qp.PostRecv(a.recv); err != nil {
 		return err
 	}
-	return a.path.connect(a.qp, a.path.peer.qpn, theirs, a.mine.psn, a.rail.readsIn(), 1, a.path.timeout, dataRetries)
+	return a.path.connect(a.qp, qpn, theirs, a.mine.psn, a.rail.readsIn(), 1, a.path.timeout, dataRetries)
 }
 
 // event handles what has come. It runs on the rail's goroutine.
@@ -149,7 +158,7 @@ func (a *attachment) poll() {
 }
 
 func (a *attachment) heard(wc *ibv.WC) {
-	m, psn, sent, err := a.ctl.hear(wc)
+	m, qpn, sent, err := a.ctl.hear(wc)
 	switch {
 	case err != nil:
 		a.pending = 0
@@ -158,7 +167,7 @@ func (a *attachment) heard(wc *ibv.WC) {
 		a.pending--
 		a.changed.Broadcast()
 	case m == msgRearm:
-		if err := a.rearm(psn); err != nil {
+		if err := a.rearm(qpn); err != nil {
 			a.lose()
 		}
 	case m == msgBye:
@@ -166,18 +175,23 @@ func (a *attachment) heard(wc *ibv.WC) {
 	}
 }
 
-// rearm gives the data queue pair another life, in which packets of the one before have
-// no effect, and says so.
-func (a *attachment) rearm(psn uint32) error {
-	err := toReset(a.qp)
-	if err == nil {
-		err = a.path.initialise(a.qp, remote(rdmaio.RemoteRead|rdmaio.RemoteWrite))
+// rearm replaces the data queue pair by one for the initiator's new one, and says so. The
+// old one is gone first: no packet for it has an effect any more. Memory windows are
+// bound to a queue pair, and go with it.
+func (a *attachment) rearm(qpn uint32) error {
+	old := a.qp
+	a.qp = nil
+	err := errors.Join(old.Destroy(), a.createQP())
+	a.life++
+	if a.binding {
+		a.binding, a.bindErr = false, errors.New("bind a memory window: the connection broke")
+		a.changed.Broadcast()
 	}
 	if err == nil {
-		err = a.connect(psn)
+		err = a.connect(qpn, rearmPSN(a.id, qpn))
 	}
 	if err == nil {
-		err = a.ctl.say(msgReady, psn)
+		err = a.ctl.say(msgReady, a.qp.Num)
 	}
 	if err != nil {
 		return err
@@ -273,6 +287,6 @@ func (a *attachment) bound(wc *ibv.WC) {
 	if wc.Status != ibv.WCSuccess {
 		a.bindErr = fmt.Errorf("bind a memory window: %s", ibv.StatusName(wc.Status))
 	}
-	a.pending--
+	a.binding = false
 	a.changed.Broadcast()
 }

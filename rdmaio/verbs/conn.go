@@ -27,9 +27,8 @@ type conn struct {
 	qp  *ibv.QP
 	ctl *courier // nil if the peer has none
 
-	in, out    uint8  // READs answered and outstanding
-	generation uint32 // the packet number that the present life of qp began with
-	timer      *time.Timer
+	in, out uint8 // READs answered and outstanding
+	timer   *time.Timer
 
 	wrs  []ibv.SendWR
 	sges []ibv.SGE
@@ -53,12 +52,10 @@ func newConn(f *Fabric, r *rail, index int, local gid, peer identity) (_ *conn, 
 	if c.cq, err = r.createCQ(depth+4*ctlDepth, c); err != nil {
 		return nil, err
 	}
-	c.qp, err = r.pd.CreateRC(c.cq, ibv.QPCap{MaxSendWR: uint32(depth), MaxSendSGE: 1, MaxRecvSGE: 1, MaxRecvWR: 1})
-	if err != nil {
-		return nil, r.explain(err)
+	if err = c.createQP(); err != nil {
+		return nil, err
 	}
 	c.mine = identity{qpn: c.qp.Num, psn: newPSN(), gid: local.raw, lid: r.lid(), port: r.port.num}
-	c.generation = c.mine.psn
 	c.in = r.readsIn()
 	c.out = min(r.readsOut(), uint8(o.UnknownPeerReads))
 	if peer.extended {
@@ -73,19 +70,27 @@ func newConn(f *Fabric, r *rail, index int, local gid, peer identity) (_ *conn, 
 			return nil, err
 		}
 	}
-	if err = c.path.initialise(c.qp, 0); err != nil {
-		return nil, err
-	}
-	if err = c.connect(); err != nil {
+	if err = c.connect(peer.qpn, c.mine.psn); err != nil {
 		return nil, err
 	}
 	return c, nil
 }
 
-// connect takes the data queue pair from INIT to where it sends, from the present
-// generation's number.
-func (c *conn) connect() error {
-	return c.path.connect(c.qp, c.path.peer.qpn, c.path.peer.psn, c.generation, c.in, c.out, c.path.timeout, dataRetries)
+// createQP makes the data queue pair, in INIT.
+func (c *conn) createQP() error {
+	r := c.path.rail
+	qp, err := r.pd.CreateRC(c.cq, ibv.QPCap{MaxSendWR: uint32(len(c.ring)), MaxSendSGE: 1, MaxRecvSGE: 1, MaxRecvWR: 1})
+	if err != nil {
+		return r.explain(err)
+	}
+	c.qp = qp
+	return c.path.initialise(qp, 0)
+}
+
+// connect takes the data queue pair from INIT to where it sends, from packet number psn
+// on. The peer's sends nothing.
+func (c *conn) connect(qpn, psn uint32) error {
+	return c.path.connect(c.qp, qpn, c.path.peer.psn, psn, c.in, c.out, c.path.timeout, dataRetries)
 }
 
 // post implements endpoint.
@@ -137,7 +142,7 @@ func (c *conn) other(wc *ibv.WC) {
 	if c.ctl == nil || wc.QPNum != c.ctl.qp.Num {
 		return
 	}
-	m, psn, sent, err := c.ctl.hear(wc)
+	m, qpn, sent, err := c.ctl.hear(wc)
 	switch {
 	case err != nil:
 		c.messages = 0
@@ -148,32 +153,31 @@ func (c *conn) other(wc *ibv.WC) {
 	case sent:
 		c.messages--
 		c.moved = true
-	case m == msgReady && c.state == restarting && psn == c.generation:
+	case m == msgReady && c.state == restarting:
 		c.timer.Stop()
+		if err := c.connect(qpn, rearmPSN(c.id, c.qp.Num)); err != nil {
+			c.die(fmt.Errorf("verbs: mend the connection: %w: %w", err, rdmaio.ErrPeerGone))
+			return
+		}
 		c.restarted()
 	case m == msgBye:
 		c.die(fmt.Errorf("verbs: target has ended the session: %w", rdmaio.ErrPeerGone))
 	}
 }
 
-// restart makes the queue pair anew, and asks the peer to do the same.
+func (c *conn) canRestart() bool { return c.ctl != nil && !c.ctl.down }
+
+// restart makes another queue pair, and asks the peer to do the same. Resetting the one
+// that has failed would do with most devices; Soft-RoCE's keeps too much of its past.
 func (c *conn) restart() (bool, error) {
-	if c.ctl == nil {
+	if !c.canRestart() {
 		return false, fmt.Errorf("verbs: the connection broke, and the target cannot mend it: %w", rdmaio.ErrPeerGone)
 	}
-	was := c.generation
-	for c.generation == was {
-		c.generation = newPSN()
-	}
-	err := toReset(c.qp)
+	old := c.qp
+	c.qp = nil
+	err := errors.Join(old.Destroy(), c.createQP())
 	if err == nil {
-		err = c.path.initialise(c.qp, 0)
-	}
-	if err == nil {
-		err = c.connect()
-	}
-	if err == nil {
-		err = c.ctl.say(msgRearm, c.generation)
+		err = c.ctl.say(msgRearm, c.qp.Num)
 	}
 	if err != nil {
 		return false, fmt.Errorf("verbs: mend the connection: %w: %w", err, rdmaio.ErrPeerGone)
@@ -209,8 +213,10 @@ func (c *conn) abort() {
 	}
 	if !c.shut(why, c.f.opt.FenceLimit) {
 		c.mu.Lock()
-		c.qp.Destroy()
-		c.qp = nil
+		if c.qp != nil {
+			c.qp.Destroy()
+			c.qp = nil
+		}
 		c.mu.Unlock()
 		c.abandon()
 	}

@@ -152,8 +152,29 @@ type gid struct {
 
 func (g gid) addr() netip.Addr { return netip.AddrFrom16(g.raw).Unmap() }
 
-// gidTable reads a port's address table: its entries that are in use. The kernel's
-// files are what every version of libibverbs reads too.
+// gidsOf returns the entries in use of an open port's address table.
+func gidsOf(ctx *ibv.Context, p port) []gid {
+	entries, err := ctx.QueryGIDTable()
+	if err != nil {
+		return gidTable(p)
+	}
+	kinds := [...]GIDType{ibv.GIDTypeIB: GIDInfiniBand, ibv.GIDTypeRoCEv1: GIDRoCEv1, ibv.GIDTypeRoCEv2: GIDRoCEv2}
+	var gids []gid
+	for _, e := range entries {
+		if e.Port != uint32(p.num) || int(e.Type) >= len(kinds) || e.GID == [16]byte{} {
+			continue
+		}
+		g := gid{index: int(e.Index), raw: e.GID, kind: kinds[e.Type]}
+		if i, err := net.InterfaceByIndex(int(e.NetdevIndex)); err == nil {
+			g.netdev = i.Name
+		}
+		gids = append(gids, g)
+	}
+	return gids
+}
+
+// gidTable reads the table from the kernel's files: slower, but without opening the
+// device, and what old versions of libibverbs do too.
 func gidTable(p port) []gid {
 	dir := filepath.Join(sysClass, p.device, "ports", strconv.Itoa(int(p.num)))
 	entries, err := os.ReadDir(filepath.Join(dir, "gids"))

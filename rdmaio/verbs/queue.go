@@ -21,6 +21,10 @@ const (
 	// More would gain nothing, and prolong every cancellation.
 	windowSize = 32 << 20
 
+	// maxSilences is how often a request is tried again whose peer does not answer, but
+	// does take part in a restart.
+	maxSilences = 1
+
 	// maxChain is the most work requests that are posted by one call.
 	maxChain = 64
 
@@ -63,6 +67,8 @@ type endpoint interface {
 	// ready is false if that takes longer: the endpoint calls the queue's restarted then,
 	// or die. An error means that there is no way back.
 	restart() (ready bool, err error)
+	// canRestart tells whether restart has any prospect.
+	canRestart() bool
 	// died is called once when the queue has died.
 	died()
 }
@@ -98,6 +104,10 @@ type queue struct {
 	// forced says that requests in flight were cut off, so that packets of theirs may
 	// still be under way; lingers, that the time is running after which none can be.
 	forced, lingers bool
+
+	// silences counts the times in a row that the peer did not answer a request, but did
+	// restart.
+	silences int
 
 	// messages are those that the endpoint has sent and that have not been completed.
 	messages int
@@ -213,12 +223,19 @@ func (q *queue) completed(wc *ibv.WC) {
 	switch wc.Status {
 	case ibv.WCSuccess:
 		q.drop(id + 1)
+		q.silences = 0
 	case ibv.WCFlush:
 		// The queue pair was put in error, by us or, in state up, by the device.
 		q.breakDown()
 	default:
 		q.drop(id) // a reliable queue pair fails in order
-		q.slot(id).link.fail(statusError(wc))
+		if q.state == up && wc.Status == ibv.WCRetryExc && q.silences < maxSilences && q.ep.canRestart() {
+			// The peer, or its queue pair only: Soft-RoCE loses a refusal in the middle of
+			// a READ. If the peer is there it will say so, and the request gets another try.
+			q.silences++
+		} else {
+			q.slot(id).link.fail(statusError(wc))
+		}
 		q.breakDown()
 	}
 	q.drained = max(q.drained, id+1)

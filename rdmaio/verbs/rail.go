@@ -177,7 +177,7 @@ func (r *rail) watch(conn syscall.RawConn) {
 // query reads the port's present state and addresses.
 func (r *rail) query() error {
 	attr, err := r.ctx.QueryPort(r.port.num)
-	gids := gidTable(r.port)
+	gids := gidsOf(r.ctx, r.port)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	was := r.up

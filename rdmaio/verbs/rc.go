@@ -58,7 +58,7 @@ func timeoutCode(limit time.Duration, retries int, software bool) uint8 {
 	if software {
 		factor = 2
 	}
-	units := uint64(limit / factor / time.Duration(retries+1) * 1000 / 4096)
+	units := uint64(limit/factor/time.Duration(retries+1)) / 4096 // a time-out is 4096 ns times a power of two
 	return uint8(min(max(bits.Len64(units)-1, 8), 31))
 }
 
@@ -120,10 +120,6 @@ func toError(qp *ibv.QP) error {
 	return qp.Modify(ibv.QPAttr{State: ibv.QPStateErr}, ibv.AttrState)
 }
 
-func toReset(qp *ibv.QP) error {
-	return qp.Modify(ibv.QPAttr{State: ibv.QPStateReset}, ibv.AttrState)
-}
-
 // courier is a connection for messages. It needs no memory: a message is an immediate
 // value. Its owner's lock is held during every call.
 type courier struct {
@@ -159,12 +155,12 @@ func (c *courier) connect(p *path, ours uint32) error {
 }
 
 // say sends a message; its completion will come.
-func (c *courier) say(m message, psn uint32) error {
+func (c *courier) say(m message, qpn uint32) error {
 	if c.down {
 		return fmt.Errorf("the message connection is down")
 	}
 	var imm [4]byte
-	binary.BigEndian.PutUint32(imm[:], encodeMessage(m, psn))
+	binary.BigEndian.PutUint32(imm[:], encodeMessage(m, qpn))
 	*c.send = ibv.SendWR{
 		Opcode: ibv.WRSendImm, Flags: ibv.SendSignaled | ibv.SendSolicited, Imm: binary.NativeEndian.Uint32(imm[:]),
 	}
@@ -174,7 +170,7 @@ func (c *courier) say(m message, psn uint32) error {
 
 // hear returns the message of a completion, if it is one; sent if it is of our own. An
 // error says that the connection is down.
-func (c *courier) hear(wc *ibv.WC) (m message, psn uint32, sent bool, err error) {
+func (c *courier) hear(wc *ibv.WC) (m message, qpn uint32, sent bool, err error) {
 	if wc.Status != ibv.WCSuccess {
 		c.down = true
 		return 0, 0, false, fmt.Errorf("message connection: %s", ibv.StatusName(wc.Status))
@@ -188,6 +184,6 @@ func (c *courier) hear(wc *ibv.WC) (m message, psn uint32, sent bool, err error)
 	}
 	var imm [4]byte
 	binary.NativeEndian.PutUint32(imm[:], wc.Imm)
-	m, psn = decodeMessage(binary.BigEndian.Uint32(imm[:]))
-	return m, psn, false, nil
+	m, qpn = decodeMessage(binary.BigEndian.Uint32(imm[:]))
+	return m, qpn, false, nil
 }

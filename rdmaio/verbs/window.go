@@ -19,12 +19,13 @@ func useWindows(w WindowUse, r *rail) bool {
 // window is a type 2 memory window over a whole region. The region's lock guards it.
 type window struct {
 	mw *ibv.MW
-	in *attachment // whose queue pair it is bound by
+	in *attachment // whose queue pair it is bound by,
+	at int         // and which life of it
 }
 
 // bind returns the window's key, good for the session s, and binds it first if need be.
 func (w *window) bind(s *attachment, e *exposed) (uint32, error) {
-	if w.mw != nil && w.in == s {
+	if w.mw != nil && w.in == s && w.at == s.lives() {
 		return w.mw.RKey(), nil
 	}
 	if err := w.withdraw(); err != nil {
@@ -34,12 +35,12 @@ func (w *window) bind(s *attachment, e *exposed) (uint32, error) {
 	if err != nil {
 		return 0, e.rail.explain(err)
 	}
-	key, err := s.bind(mw, e)
+	key, life, err := s.bind(mw, e)
 	if err != nil {
 		mw.Dealloc()
 		return 0, err
 	}
-	w.mw, w.in = mw, s
+	w.mw, w.in, w.at = mw, s, life
 	return key, nil
 }
 
@@ -57,34 +58,40 @@ func (w *window) withdraw() error {
 	return nil
 }
 
+func (a *attachment) lives() int {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.life
+}
+
 // bind binds mw to all of e, and waits until that is done. If the connection is being
 // mended meanwhile it tries again.
-func (a *attachment) bind(mw *ibv.MW, e *exposed) (uint32, error) {
+func (a *attachment) bind(mw *ibv.MW, e *exposed) (key uint32, life int, err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	const tries = 3
-	var err error
 	for range tries {
-		if a.lost || a.ended {
-			return 0, rdmaio.ErrNoSession
+		if a.binding && !a.waitFor(a.t.opt.PeerTimeout, func() bool { return !a.binding || a.lost || a.ended }) || a.lost || a.ended {
+			return 0, 0, rdmaio.ErrNoSession
 		}
-		key := mw.RKey()&^0xff | (mw.RKey()+1)&0xff // the low byte is ours to choose
+		key = mw.RKey()&^0xff | (mw.RKey()+1)&0xff // the low byte is ours to choose
 		wr := &ibv.SendWR{
 			ID: bindID, Opcode: ibv.WRBindMW, Flags: ibv.SendSignaled,
 			MW: mw.Handle(), BindRKey: key, BindMR: e.mr.Handle(),
 			BindAddr: e.base, BindLength: uint64(e.size), BindAccess: uint32(remote(e.access) &^ ibv.AccessLocalWrite),
 		}
+		life = a.life
 		if _, err = a.qp.PostSend(wr); err != nil {
-			return 0, err
+			return 0, 0, err
 		}
-		a.pending++
-		if !a.waitFor(a.t.opt.PeerTimeout, func() bool { return a.pending == 0 || a.lost || a.ended }) {
-			return 0, fmt.Errorf("bind a memory window: the device did not answer: %w", rdmaio.ErrNoSession)
+		a.binding = true
+		if !a.waitFor(a.t.opt.PeerTimeout, func() bool { return !a.binding || a.lost || a.ended }) {
+			return 0, 0, fmt.Errorf("bind a memory window: the device did not answer: %w", rdmaio.ErrNoSession)
 		}
-		if err = a.bindErr; err == nil && !a.lost && !a.ended {
+		if err = a.bindErr; err == nil && !a.lost && !a.ended && life == a.life {
 			mw.SetRKey(key)
-			return key, nil
+			return key, life, nil
 		}
 	}
-	return 0, fmt.Errorf("%w: %w", rdmaio.ErrNoSession, err)
+	return 0, 0, fmt.Errorf("%w: %w", rdmaio.ErrNoSession, err)
 }

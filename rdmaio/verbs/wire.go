@@ -4,6 +4,8 @@
 package verbs
 
 import (
+	"crypto/sha256"
+	"encoding/binary"
 	"fmt"
 	"math/rand/v2"
 
@@ -24,8 +26,8 @@ import (
 // every peer takes: one READ, our own MTU, and the end of the session where a transfer
 // is refused.
 //
-// A message is the immediate value of an empty SEND: bits 0-23 a packet number, 24-31
-// what is said.
+// A message is the immediate value of an empty SEND: bits 0-23 a queue pair's number,
+// 24-31 what is said.
 const extensionMark = uint64('s') | '3'<<8 | 'r'<<16 | 'd'<<24 | 'm'<<32 | 'a'<<40 | 'r'<<48 | 'c'<<56
 
 // message is what the two ends of a session tell each other.
@@ -33,20 +35,27 @@ type message uint32
 
 const (
 	// msgRearm, initiator to target: the data connection has broken (a transfer was
-	// refused, or cancelled). Reset your end, expect this packet number first, and say
-	// when that is done. With it no packet sent before can have any effect any more.
+	// refused, or cancelled). Destroy your end, make another for this queue pair of mine,
+	// and say which. From the answer on, no packet sent before can have an effect.
 	msgRearm message = 1
-	// msgReady, target to initiator: done, with the number of the msgRearm.
+	// msgReady, target to initiator: done, with this queue pair.
 	msgReady message = 2
 	// msgBye, either way: the session is over.
 	msgBye message = 3
 )
 
-const psnMask = 1<<24 - 1
+const qpnMask, psnMask = 1<<24 - 1, 1<<24 - 1
 
-func encodeMessage(m message, psn uint32) uint32 { return uint32(m)<<24 | psn&psnMask }
+func encodeMessage(m message, qpn uint32) uint32 { return uint32(m)<<24 | qpn&qpnMask }
 
-func decodeMessage(imm uint32) (message, uint32) { return message(imm >> 24), imm & psnMask }
+func decodeMessage(imm uint32) (message, uint32) { return message(imm >> 24), imm & qpnMask }
+
+// rearmPSN is the first packet number that the initiator's new queue pair sends. Both
+// ends know the session, nobody else does.
+func rearmPSN(id rdmaio.SessionID, qpn uint32) uint32 {
+	sum := sha256.Sum256(binary.LittleEndian.AppendUint32(id[:], qpn))
+	return binary.LittleEndian.Uint32(sum[:]) & psnMask
+}
 
 // newPSN returns a random first packet number, not 0.
 func newPSN() uint32 { return 1 + rand.Uint32N(psnMask) }

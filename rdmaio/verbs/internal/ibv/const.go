@@ -56,17 +56,10 @@ const (
 	mlx5InitDC         = 1 << 1
 	mlx5DCTypeDCT      = 1
 	mlx5DCTypeDCI      = 2
-	firstQPAsyncEvent  = 1
-	lastQPAsyncEvent   = 7
-	eventLastWQE       = 16
-	gidBytes           = 16
-	maxWRPerPost       = 64
-	wcPerPoll          = 32
-	errnoAgain         = 11
-	transportIWARP     = 1
-	nodeTypeUnknown    = -1
+	GIDTypeIB          = 0
+	GIDTypeRoCEv1      = 1
+	GIDTypeRoCEv2      = 2
 	mtuSmallestCode    = 1
-	mtuLargestCode     = 5
 	mtuSmallestInBytes = 256
 )
 

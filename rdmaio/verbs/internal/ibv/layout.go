@@ -162,6 +162,12 @@ type AsyncEvent struct {
 	_       uint32
 }
 
+// GIDEntry is struct ibv_gid_entry.
+type GIDEntry struct {
+	GID                            [16]byte
+	Index, Port, Type, NetdevIndex uint32
+}
+
 // The heads of structures that libibverbs makes, as far as we look into them.
 type (
 	contextHead struct {

@@ -40,6 +40,7 @@ func facts() []fact {
 		size[WC]("struct ibv_wc"),
 		size[SRQInitAttr]("struct ibv_srq_init_attr"),
 		size[AsyncEvent]("struct ibv_async_event"),
+		size[GIDEntry]("struct ibv_gid_entry"),
 		size[contextOps]("struct ibv_context_ops"),
 		size[Mlx5QPInitAttr]("struct mlx5dv_qp_init_attr"),
 		{"sizeof(struct ibv_qp)", qpBaseSize},
@@ -125,6 +126,11 @@ func facts() []fact {
 	at("ibv_mw.rkey", unsafe.Offsetof(mw.RKey))
 	var e AsyncEvent
 	at("ibv_async_event.event_type", unsafe.Offsetof(e.Type))
+	var g GIDEntry
+	at("ibv_gid_entry.gid_index", unsafe.Offsetof(g.Index))
+	at("ibv_gid_entry.port_num", unsafe.Offsetof(g.Port))
+	at("ibv_gid_entry.gid_type", unsafe.Offsetof(g.Type))
+	at("ibv_gid_entry.ndev_ifindex", unsafe.Offsetof(g.NetdevIndex))
 	var s SRQInitAttr
 	at("ibv_srq_init_attr.attr.max_wr", unsafe.Offsetof(s.MaxWR))
 	var qx qpEx
@@ -162,7 +168,7 @@ func facts() []fact {
 		"IBV_QP_INIT_ATTR_PD": qpInitExPD, "IBV_QP_INIT_ATTR_SEND_OPS_FLAGS": qpInitExSendOps,
 		"IBV_QP_EX_WITH_RDMA_WRITE": qpExRDMAWrite, "IBV_QP_EX_WITH_RDMA_READ": qpExRDMARead,
 		"MLX5DV_QP_INIT_ATTR_MASK_DC": mlx5InitDC, "MLX5DV_DCTYPE_DCT": mlx5DCTypeDCT, "MLX5DV_DCTYPE_DCI": mlx5DCTypeDCI,
-		"IBV_MTU_256": 1, "IBV_MTU_4096": 5, "ETIMEDOUT": 110,
+		"IBV_MTU_256": 1, "IBV_GID_TYPE_IB": GIDTypeIB, "IBV_GID_TYPE_ROCE_V1": GIDTypeRoCEv1, "IBV_GID_TYPE_ROCE_V2": GIDTypeRoCEv2, "IBV_MTU_4096": 5, "ETIMEDOUT": 110,
 	} {
 		f = append(f, fact{c, uintptr(v)})
 	}

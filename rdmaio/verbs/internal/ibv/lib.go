@@ -32,7 +32,7 @@ type Lib struct {
 	createQP, modifyQP, queryQP, destroyQP, createSRQ, destroySRQ         uintptr
 	createAH, destroyAH, getAsyncEvent, ackAsyncEvent                     uintptr
 
-	regDMABufMR, qpToQPEx uintptr // 0 with an old library
+	regDMABufMR, qpToQPEx, queryGIDTable uintptr // 0 with an old library
 
 	mlx5 mlx5Lib
 }
@@ -77,8 +77,9 @@ func Load() (*Lib, error) {
 		"ibv_ack_async_event":      &l.ackAsyncEvent,
 		"__errno_location":         &l.errnoFn, // libc's, found through libibverbs
 	}, map[string]*uintptr{
-		"ibv_reg_dmabuf_mr": &l.regDMABufMR,
-		"ibv_qp_to_qp_ex":   &l.qpToQPEx,
+		"ibv_reg_dmabuf_mr":    &l.regDMABufMR,
+		"ibv_qp_to_qp_ex":      &l.qpToQPEx,
+		"_ibv_query_gid_table": &l.queryGIDTable,
 	})
 	if err != nil {
 		return nil, err
@@ -215,6 +216,26 @@ func (c *Context) QueryPort(port uint8) (PortAttr, error) {
 	var err error
 	pinned(a, func(p uintptr) { err = c.lib.status("ibv_query_port", c.lib.queryPort, c.h, uintptr(port), p) })
 	return *a, err
+}
+
+// QueryGIDTable returns the entries in use of all ports' address tables. An old library
+// has no such call: syscall.EOPNOTSUPP.
+func (c *Context) QueryGIDTable() ([]GIDEntry, error) {
+	if c.lib.queryGIDTable == 0 {
+		return nil, fmt.Errorf("ibv_query_gid_table: %w", syscall.EOPNOTSUPP)
+	}
+	table := make([]GIDEntry, 1024)
+	var n int64
+	var errno syscall.Errno
+	pinned(&table[0], func(p uintptr) {
+		var r uintptr
+		r, errno = c.lib.callErrno(c.lib.queryGIDTable, c.h, p, uintptr(len(table)), 0, unsafe.Sizeof(table[0]))
+		n = int64(r)
+	})
+	if n < 0 {
+		return nil, fmt.Errorf("ibv_query_gid_table: %w", max(errno, syscall.Errno(-n)))
+	}
+	return table[:n], nil
 }
 
 // AsyncFD is the descriptor on which asynchronous events are read. It is libibverbs'
