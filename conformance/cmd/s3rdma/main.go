@@ -44,10 +44,7 @@ func run() int {
 	defer stop()
 	context.AfterFunc(ctx, stop)
 
-	var c commands
-	parser, err := kong.New(&c, kong.Name("s3rdma"),
-		kong.Description("Tests S3-over-RDMA servers and moves files to and from them."),
-		kong.UsageOnError(), kong.BindTo(ctx, (*context.Context)(nil)))
+	parser, err := newParser(ctx)
 	if err != nil {
 		panic(err) // the tags above are wrong
 	}
@@ -67,4 +64,10 @@ func run() int {
 		fmt.Fprintln(os.Stderr, "s3rdma:", err)
 	}
 	return 1
+}
+
+func newParser(ctx context.Context) (*kong.Kong, error) {
+	return kong.New(&commands{}, kong.Name("s3rdma"),
+		kong.Description("Tests S3-over-RDMA servers and moves files to and from them."),
+		kong.UsageOnError(), kong.BindTo(ctx, (*context.Context)(nil)))
 }
