@@ -19,7 +19,7 @@
 // the window, the guards, and what a client without RDMA then reads over HTTP. All
 // answers are searched for the descriptor that was sent: it must not come back.
 //
-// Three ways to run it: against a server that speaks RDMA (Fabric shm or tcp),
+// Three ways to run it: against a server that speaks RDMA (Fabric shm, tcp or rc),
 // against one whose RDMA is switched off (Off), where a descriptor must still never
 // make an empty object, and without a fabric (Fabric none), which leaves what can be
 // tested with descriptors of memory that does not exist.

@@ -33,8 +33,10 @@ type Options struct {
 	// cases that need one are skipped.
 	Second *rawhttp.Credentials
 
-	// Fabric is shm, tcp, or none ("" is none).
+	// Fabric is shm, tcp, rc, or none ("" is none).
 	Fabric string
+	// Device is the client's own, for rc.
+	Device Device
 	// NewTarget, if not nil, makes the targets instead of Fabric's own. The suite
 	// closes what it made.
 	NewTarget func(context.Context) (rdmaio.Target, error)
@@ -69,7 +71,7 @@ var ErrOptions = errors.New("invalid option")
 var ErrUnreachable = errors.New("server cannot be tested")
 
 // Fabrics are the names that Options.Fabric takes.
-func Fabrics() []string { return []string{"shm", "tcp", "none"} }
+func Fabrics() []string { return []string{"shm", "tcp", "rc", "none"} }
 
 func (o *Options) check() error {
 	if o.Fabric == "" {

@@ -15,6 +15,7 @@ import (
 	"github.com/s3rdma/s3rdma/rdmaio"
 	"github.com/s3rdma/s3rdma/rdmaio/shm"
 	"github.com/s3rdma/s3rdma/rdmaio/tcp"
+	"github.com/s3rdma/s3rdma/rdmaio/verbs"
 )
 
 // newTarget makes a target of the run's fabric.
@@ -22,17 +23,31 @@ func (r *runner) newTarget(ctx context.Context) (rdmaio.Target, error) {
 	if r.options.NewTarget != nil {
 		return r.options.NewTarget(ctx)
 	}
-	return NewTarget(r.options.Fabric)
+	return NewTarget(r.options.Fabric, r.options.Device)
 }
 
-// NewTarget makes the client's end of the fabric with the given name, shm or tcp.
-// The caller closes it. The error wraps ErrOptions for another name.
-func NewTarget(fabric string) (rdmaio.Target, error) {
+// Device says which of the client's own devices a target uses. The zero value chooses;
+// shm and tcp have none.
+type Device struct {
+	// Names are RDMA devices (mlx5_0, mlx5_0:2), network interfaces or addresses of
+	// them: the first one that is up is used. Empty: of all.
+	Names []string
+	// GIDIndex is the entry of the port's address table; 0 chooses.
+	GIDIndex int
+}
+
+// NewTarget makes the client's end of the fabric with the given name: shm, tcp or rc
+// (a connected queue pair of an RDMA device). The caller closes it. The error wraps
+// ErrOptions for another name. That a device is not there the target says itself, when
+// it is used.
+func NewTarget(fabric string, d Device) (rdmaio.Target, error) {
 	switch fabric {
 	case rdmaio.TransportSHM.String():
 		return shm.NewTarget(shm.TargetOptions{}), nil
 	case rdmaio.TransportTCP.String():
 		return tcp.NewTarget(tcp.Options{}), nil
+	case rdmaio.TransportRC.String():
+		return verbs.NewTarget(verbs.Options{Devices: d.Names, GIDIndex: d.GIDIndex}), nil
 	}
 	return nil, fmt.Errorf("%w: no fabric is called %q", ErrOptions, fabric)
 }

@@ -57,7 +57,7 @@ func connect(ctx context.Context, s *minioproc.Server, fabric string) (*ends, er
 	if err != nil {
 		return nil, err
 	}
-	target, err := conformance.NewTarget(fabric)
+	target, err := conformance.NewTarget(fabric, conformance.Device{})
 	if err != nil {
 		return nil, err
 	}

@@ -53,6 +53,9 @@ type Options struct {
 	Args []string
 	// Env is added to the environment, "NAME=value".
 	Env []string
+	// AnyAddress lets the server be reached at all addresses of this host, not only at
+	// 127.0.0.1.
+	AnyAddress bool
 	// TLS serves https with a certificate of its own making.
 	TLS bool
 	// KMS lets the server encrypt with a key that is made once and kept in Dir.
@@ -123,7 +126,11 @@ func start(ctx context.Context, o Options) (*Server, error) {
 		exited: make(chan struct{}),
 	}
 	address := net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
-	args := []string{"server", "--quiet", "--address", address}
+	listen := address
+	if o.AnyAddress {
+		listen = net.JoinHostPort("", strconv.Itoa(port))
+	}
+	args := []string{"server", "--quiet", "--address", listen}
 	args = append(args, o.Args...)
 	env := append(os.Environ(), "MINIO_CI_CD=1", "MINIO_BROWSER=off", "MINIO_UPDATE=off",
 		"MINIO_ROOT_USER="+s.Root.AccessKey, "MINIO_ROOT_PASSWORD="+s.Root.SecretKey)

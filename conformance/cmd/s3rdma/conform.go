@@ -18,15 +18,16 @@ type conformCommand struct {
 	serverFlags
 	SecondAccessKey string `help:"Access key of another identity that may read and write." env:"S3RDMA_SECOND_ACCESS_KEY"`
 	SecondSecretKey string `help:"Its secret key." env:"S3RDMA_SECOND_SECRET_KEY"`
-	Fabric          string `help:"How the server reaches memory: shm, tcp or none." enum:"shm,tcp,none" default:"none"`
-	Off             bool   `help:"The server's RDMA is switched off: run what must hold then."`
-	Bucket          string `help:"Work in this bucket instead of buckets of the suite's own."`
-	Select          string `name:"run" placeholder:"PATTERN" help:"Run the cases whose ID begins with, or matches, this pattern (several: separated by commas)."`
-	Level           string `help:"The least strict level to run: must, should or may." enum:"must,should,may" default:"may"`
-	MaxObject       int64  `help:"Skip cases with objects larger than this many bytes." placeholder:"BYTES"`
-	List            bool   `help:"List the cases and what they test, and run none."`
-	JSON            string `name:"json" placeholder:"FILE" help:"Write the report as JSON."`
-	JUnit           string `name:"junit" placeholder:"FILE" help:"Write the report as JUnit XML."`
+	Fabric          string `help:"How the server reaches memory: shm, tcp, rc (RDMA devices) or none." enum:"shm,tcp,rc,none" default:"none"`
+	deviceFlags
+	Off       bool   `help:"The server's RDMA is switched off: run what must hold then."`
+	Bucket    string `help:"Work in this bucket instead of buckets of the suite's own."`
+	Select    string `name:"run" placeholder:"PATTERN" help:"Run the cases whose ID begins with, or matches, this pattern (several: separated by commas)."`
+	Level     string `help:"The least strict level to run: must, should or may." enum:"must,should,may" default:"may"`
+	MaxObject int64  `help:"Skip cases with objects larger than this many bytes." placeholder:"BYTES"`
+	List      bool   `help:"List the cases and what they test, and run none."`
+	JSON      string `name:"json" placeholder:"FILE" help:"Write the report as JSON."`
+	JUnit     string `name:"junit" placeholder:"FILE" help:"Write the report as JUnit XML."`
 }
 
 // Run runs or lists the suite.
@@ -44,7 +45,7 @@ func (c *conformCommand) Run(ctx context.Context) error {
 	}
 	o := conformance.Options{
 		Endpoint: c.Endpoint, Region: c.Region, AccessKey: c.AccessKey, SecretKey: c.SecretKey, TLS: tlsConfig,
-		Fabric: c.Fabric, Off: c.Off, Bucket: c.Bucket, Select: c.Select, Level: level, MaxObject: c.MaxObject,
+		Fabric: c.Fabric, Device: c.device(), Off: c.Off, Bucket: c.Bucket, Select: c.Select, Level: level, MaxObject: c.MaxObject,
 	}
 	if c.SecondAccessKey != "" {
 		o.Second = &rawhttp.Credentials{AccessKey: c.SecondAccessKey, SecretKey: c.SecondSecretKey}

@@ -8,7 +8,19 @@ import (
 	"crypto/x509"
 	"fmt"
 	"os"
+
+	"github.com/s3rdma/s3rdma/conformance"
 )
+
+// deviceFlags say which of this host's RDMA devices is used.
+type deviceFlags struct {
+	Device   []string `help:"RDMA device (mlx5_0, mlx5_0:2), network interface or address of one; several: the first that is up. Default: of all." env:"S3RDMA_DEVICE" placeholder:"NAME"`
+	GIDIndex int      `name:"gid-index" help:"Entry of the port's address table; 0 chooses." env:"S3RDMA_GID_INDEX" default:"0"`
+}
+
+func (f deviceFlags) device() conformance.Device {
+	return conformance.Device{Names: f.Device, GIDIndex: f.GIDIndex}
+}
 
 // serverFlags say which server is meant and who asks.
 type serverFlags struct {

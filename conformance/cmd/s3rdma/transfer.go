@@ -28,8 +28,9 @@ const (
 // transferFlags say which server is meant and how bytes go there.
 type transferFlags struct {
 	serverFlags
-	Fabric string `help:"How bytes go: shm (same host), tcp, or none (plain HTTP)." enum:"shm,tcp,none" default:"shm" env:"S3RDMA_FABRIC"`
-	Only   bool   `help:"Fail instead of falling back to HTTP when the server declines."`
+	Fabric string `help:"How bytes go: shm (same host), tcp, rc (RDMA devices), or none (plain HTTP)." enum:"shm,tcp,rc,none" default:"shm" env:"S3RDMA_FABRIC"`
+	deviceFlags
+	Only bool `help:"Fail instead of falling back to HTTP when the server declines."`
 }
 
 func (f transferFlags) client() (*client.Client, error) {
@@ -40,7 +41,7 @@ func (f transferFlags) client() (*client.Client, error) {
 	o := client.Options{Endpoint: f.Endpoint, Region: f.Region, TLS: tlsConfig,
 		Credentials: client.StaticCredentials(f.AccessKey, f.SecretKey)}
 	if f.Fabric != "none" {
-		if o.Target, err = conformance.NewTarget(f.Fabric); err != nil {
+		if o.Target, err = conformance.NewTarget(f.Fabric, f.device()); err != nil {
 			return nil, err
 		}
 	}
