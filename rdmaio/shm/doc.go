@@ -37,5 +37,6 @@
 // happen, becomes an error and not a crash.
 //
 // Pages that the client has not touched are charged to the server's memory cgroup
-// when a transfer touches them first: see [TargetOptions].Populate.
+// when a transfer touches them first. Our target touches them all, see
+// [TargetOptions].Lazy.
 package shm

@@ -188,8 +188,8 @@ func newMemfd(n int, o TargetOptions) (mem []byte, fd int, err error) {
 	if o.HugePages {
 		unix.Madvise(mem, unix.MADV_HUGEPAGE) // advice: a kernel without them has none
 	}
-	if o.Populate {
-		// After the advice, which MAP_POPULATE would have come before.
+	if !o.Lazy {
+		// Not by MAP_POPULATE, which would come before the advice.
 		if err := unix.Madvise(mem, unix.MADV_POPULATE_WRITE); err != nil { // kernels before 5.14
 			for i := 0; i < len(mem); i += page {
 				mem[i] = 0

@@ -235,7 +235,7 @@ func TestOtherPanicsPass(t *testing.T) {
 
 func TestTargetOptions(t *testing.T) {
 	const size = 4 << 20
-	for _, o := range []TargetOptions{{}, {HugePages: true}, {Populate: true}, {HugePages: true, Populate: true}} {
+	for _, o := range []TargetOptions{{}, {HugePages: true}, {Lazy: true}, {HugePages: true, Lazy: true}} {
 		target := NewTarget(o)
 		x, err := target.Alloc(size-5, rdmaio.RemoteRead)
 		if err != nil {
@@ -245,7 +245,7 @@ func TestTargetOptions(t *testing.T) {
 		if err := unix.Fstat(x.(*exposed).fd, &st); err != nil {
 			t.Fatal(err)
 		}
-		if populated := st.Blocks*512 >= size; populated != o.Populate {
+		if populated := st.Blocks*512 >= size; populated == o.Lazy {
 			t.Errorf("%+v: %d of %d bytes are there", o, st.Blocks*512, size)
 		}
 		if n := len(x.Bytes()); n != size-5 {

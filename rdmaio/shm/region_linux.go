@@ -35,7 +35,8 @@ type region struct {
 // mapRegion maps the memfd. It must be one that can not shrink, and large enough.
 // fd stays the caller's and is not needed any more afterwards.
 func mapRegion(fd int, m message) (*region, error) {
-	if err := checkFile(fd, m.size); err != nil {
+	present, err := checkFile(fd, m.size)
+	if err != nil {
 		return nil, err
 	}
 	prot := 0
@@ -51,37 +52,47 @@ func mapRegion(fd int, m message) (*region, error) {
 	}
 	// A client's data has no business in a core file of ours. Best effort.
 	unix.Madvise(mem, unix.MADV_DONTDUMP)
+	if present {
+		// Map the pages now and not fault by fault in the first transfer, which
+		// would be several times slower. Only those that the client has made: else
+		// a large empty memfd would cost the server its memory. Best effort.
+		advice := unix.MADV_POPULATE_READ
+		if m.access&rdmaio.RemoteWrite != 0 {
+			advice = unix.MADV_POPULATE_WRITE
+		}
+		unix.Madvise(mem, advice)
+	}
 	return &region{base: m.base, size: m.size, access: m.access, key: m.rkey, mem: mem}, nil
 }
 
-// checkFile refuses what could fault under a mapping of size bytes. The errors are
-// told to the client.
-func checkFile(fd int, size uint64) error {
+// checkFile refuses what could fault under a mapping of size bytes, and tells
+// whether all its pages exist. The errors are told to the client.
+func checkFile(fd int, size uint64) (present bool, err error) {
 	if size > math.MaxInt {
-		return fmt.Errorf("region of %d bytes is too large: %w", size, rdmaio.ErrTooMany)
+		return false, fmt.Errorf("region of %d bytes is too large: %w", size, rdmaio.ErrTooMany)
 	}
 	seals, err := unix.FcntlInt(uintptr(fd), unix.F_GET_SEALS, 0)
 	if err != nil {
-		return fmt.Errorf("the file is no memfd: %w", rdmaio.ErrUnsupported)
+		return false, fmt.Errorf("the file is no memfd: %w", rdmaio.ErrUnsupported)
 	}
 	if need := unix.F_SEAL_SHRINK | unix.F_SEAL_GROW; seals&need != need {
-		return fmt.Errorf("the memfd lacks the seals F_SEAL_SHRINK and F_SEAL_GROW: %w", rdmaio.ErrUnsupported)
+		return false, fmt.Errorf("the memfd lacks the seals F_SEAL_SHRINK and F_SEAL_GROW: %w", rdmaio.ErrUnsupported)
 	}
 	var fs unix.Statfs_t
 	if err := unix.Fstatfs(fd, &fs); err != nil {
-		return fmt.Errorf("statfs of the memfd: %w", err)
+		return false, fmt.Errorf("statfs of the memfd: %w", err)
 	}
 	if int64(fs.Type) != unix.TMPFS_MAGIC {
-		return fmt.Errorf("the memfd is not of plain pages (huge pages can be missing at a fault): %w", rdmaio.ErrUnsupported)
+		return false, fmt.Errorf("the memfd is not of plain pages (huge pages can be missing at a fault): %w", rdmaio.ErrUnsupported)
 	}
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {
-		return fmt.Errorf("stat of the memfd: %w", err)
+		return false, fmt.Errorf("stat of the memfd: %w", err)
 	}
 	if st.Size < 0 || uint64(st.Size) < size {
-		return fmt.Errorf("the memfd has %d bytes, the region %d: %w", st.Size, size, rdmaio.ErrUnsupported)
+		return false, fmt.Errorf("the memfd has %d bytes, the region %d: %w", st.Size, size, rdmaio.ErrUnsupported)
 	}
-	return nil
+	return uint64(st.Blocks)*512 >= uint64(st.Size), nil
 }
 
 // rekey changes the key. When it returns no copy under the old one runs.
