@@ -107,10 +107,11 @@ type rdmaDiverted struct {
 	body    io.ReadCloser // nil for a GET
 }
 
-// MinIO's handlers for diverted requests. They are its own but for gzip: an
-// answer whose body is collected must not be compressed.
+// MinIO's handlers for diverted requests. They are its own but for gzip, as an
+// answer whose body is collected must not be compressed, and for the object layer,
+// which moves bytes past the handler where it can.
 var (
-	rdmaObjectAPI     = objectAPIHandlers{ObjectAPI: newObjectLayerFn}
+	rdmaObjectAPI     = objectAPIHandlers{ObjectAPI: newRDMALayer}
 	rdmaGetObject     = s3APIMiddleware(rdmaObjectAPI.GetObjectHandler, traceHdrsS3HFlag, noGZS3HFlag)
 	rdmaPutObject     = s3APIMiddleware(rdmaObjectAPI.PutObjectHandler, traceHdrsS3HFlag, noGZS3HFlag)
 	rdmaPutObjectPart = s3APIMiddleware(rdmaObjectAPI.PutObjectPartHandler, traceHdrsS3HFlag, noGZS3HFlag)
