@@ -385,6 +385,31 @@ func TestTransferFailures(t *testing.T) {
 	}
 }
 
+// TestBrokenBodyIsNoEOF: a fabric whose error wraps an end of file does not end the
+// body with one.
+func TestBrokenBodyIsNoEOF(t *testing.T) {
+	for _, eof := range []error{io.EOF, io.ErrUnexpectedEOF} {
+		r := newRig(t, 1000, nil)
+		r.fab.fail = func(string, uint64) error { return fmt.Errorf("%w: %w", rdmaio.ErrPeerGone, eof) }
+		r.store.mangle = func(w http.ResponseWriter, req *http.Request) bool {
+			_, err := req.Body.Read(make([]byte, 10))
+			if errors.Is(err, eof) || !errors.Is(err, rdmaio.ErrPeerGone) {
+				t.Errorf("the body ends with %v", err)
+			}
+			if source, _ := SourceOf(req.Context()); source != nil {
+				if _, err := source.Next(); errors.Is(err, eof) || !errors.Is(err, rdmaio.ErrPeerGone) {
+					t.Errorf("the source ends with %v", err)
+				}
+			}
+			w.WriteHeader(200)
+			return true
+		}
+		if res := r.do(r.request("PUT", "/b/k", r.token(0, 1000))); res.StatusCode != 500 {
+			t.Error(res.Status)
+		}
+	}
+}
+
 func TestStall(t *testing.T) {
 	r := newRig(t, 1000, func(c *Config, _ *staging.Options) { c.StallTimeout = 10 * time.Millisecond })
 	r.store.put("/b/k", pattern(1000))

@@ -43,6 +43,20 @@ type putBody struct {
 	done    bool
 }
 
+// bodyError is why a body broke off. Whatever the fabric's error wraps, it is never
+// an end of file: a handler that takes it for one would store what came so far
+// (errors.Is), or read for ever (MinIO's Erasure.Encode, which compares both ways).
+type bodyError struct{ err error }
+
+func (e *bodyError) Error() string {
+	return "read the object from the client's memory: " + e.err.Error()
+}
+
+// Is stands in for Unwrap, which would let an io.EOF show.
+func (e *bodyError) Is(target error) bool {
+	return target != io.EOF && target != io.ErrUnexpectedEOF && errors.Is(e.err, target)
+}
+
 var (
 	errBodyClosed = errors.New("the request's body is read after its handler has returned")
 	errAllLent    = errors.New("all staging memory of the request is lent, some of it must be released first")
@@ -152,7 +166,7 @@ func (b *putBody) complete() error {
 }
 
 func (b *putBody) transferFailed(err error) error {
-	b.err = fmt.Errorf("read the object from the client's memory: %w", err)
+	b.err = &bodyError{err}
 	b.failure = transferFailed("The object could not be read from the client's memory: %v. Nothing was stored.", err)
 	return b.err
 }
