@@ -2,9 +2,10 @@
 GO      ?= go
 FORK    := bin/minio
 STOCK   := bin/minio-stock
+RACE    := bin/minio-race
 S3RDMA  := bin/s3rdma
 
-.PHONY: help all test test-unit test-minio test-peers lint fuzz bench demo minio clean
+.PHONY: help all test test-unit test-minio test-race test-peers lint fuzz bench demo minio clean
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
@@ -17,14 +18,17 @@ minio: ## build MinIO with the plugin into bin/minio (the first time takes minut
 $(STOCK):
 	$(GO) run ./adapters/minio/fork -stock -o $(STOCK)
 
-.PHONY: $(STOCK) $(S3RDMA)
+$(RACE):
+	$(GO) run ./adapters/minio/fork -race -o $(RACE)
+
+.PHONY: $(STOCK) $(RACE) $(S3RDMA)
 $(S3RDMA):
 	$(GO) build -o $(S3RDMA) ./conformance/cmd/s3rdma
 
 demo: ## the main job: build the fork, move real files over shared memory, compare every byte
 	$(GO) run ./conformance/cmd/s3rdma demo
 
-test: lint test-unit test-minio test-peers ## everything that CI runs
+test: lint test-unit test-minio test-race test-peers ## everything that CI runs
 
 lint:
 	@test -z "$$(gofmt -l . | tee /dev/stderr)" || { echo 'run gofmt -w on these files' >&2; exit 1; }
@@ -35,11 +39,18 @@ test-unit: ## all packages with the race detector, no server needed
 	$(GO) test -race ./...
 	$(GO) -C adapters/minio test -race ./...
 
+# What the tests of whole servers need to know. Their results are never cached.
+SERVERS  = S3RDMA_FORK=$(CURDIR)/$(FORK) S3RDMA_STOCK=$(CURDIR)/$(STOCK)
+
 test-minio: minio $(STOCK) ## the suite against the fork over each fabric, and interop with stock MinIO
-	S3RDMA_FORK=$(CURDIR)/$(FORK) S3RDMA_STOCK=$(CURDIR)/$(STOCK) $(GO) test -count=1 -v -timeout 20m ./conformance/e2e/...
-	S3RDMA_FORK=$(CURDIR)/$(FORK) $(GO) -C adapters/minio test -count=1 ./...
+	$(SERVERS) $(GO) test -count=1 -timeout 20m ./conformance/e2e/... ./conformance/minioproc ./conformance/cmd/...
+	$(SERVERS) $(GO) -C adapters/minio test -count=1 -timeout 20m ./forktest
+
+test-race: $(RACE) ## the fork's own tests, with the race detector in MinIO
+	S3RDMA_FORK=$(CURDIR)/$(RACE) $(GO) -C adapters/minio test -count=1 -timeout 20m ./forktest
 
 test-peers: minio $(STOCK) ## minio-go's functional tests: no difference between stock and fork
+	$(SERVERS) $(GO) test -count=1 -v -timeout 20m ./conformance/peers
 
 FUZZTIME ?= 60s
 fuzz: ## each fuzz target for FUZZTIME
