@@ -1,0 +1,273 @@
+// Copyright 2026 The s3rdma Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/s3rdma/s3rdma/adapters/client"
+	"github.com/s3rdma/s3rdma/conformance/minioproc"
+	"github.com/s3rdma/s3rdma/conformance/rawhttp"
+	"github.com/s3rdma/s3rdma/rdmaio"
+)
+
+const (
+	// victimBytes take seconds on Soft-RoCE, and are more than the staging memory.
+	victimBytes = 96 << 20
+	// underWay is after how many packets (of 4 KiB) a transfer is taken to be in flight.
+	underWay = 1000
+	// victimVariable tells this test binary, run again, to be a client that is going to
+	// be killed: "put" or "get". The others say of which server.
+	victimVariable = "S3RDMA_TEST_VICTIM"
+	victimBucket   = "victims"
+)
+
+// TestVictim is not a test but the client that TestClientKilled kills.
+func TestVictim(t *testing.T) {
+	what := os.Getenv(victimVariable)
+	if what == "" {
+		t.Skip("the child process of TestClientKilled")
+	}
+	d := rdmaDevices(t)
+	s := &minioproc.Server{Endpoint: os.Getenv("S3RDMA_TEST_ENDPOINT")}
+	s.Root = rawhttp.Credentials{AccessKey: os.Getenv("S3RDMA_TEST_ACCESS_KEY"), SecretKey: os.Getenv("S3RDMA_TEST_SECRET_KEY")}
+	c := newClient(t, s, "127.0.0.1", d.target(t))
+	buf, err := c.Alloc(victimBytes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pattern(1, buf.Bytes())
+	fmt.Println("victim: ready")
+	if what == "put" {
+		_, err = c.Put(t.Context(), victimBucket, "killed", buf.All(), client.PutOptions{Force: client.ForceFabric})
+	} else {
+		_, err = c.Get(t.Context(), victimBucket, "large", buf.All(), client.GetOptions{Force: client.ForceFabric})
+	}
+	fmt.Println("victim: not killed in time:", err)
+}
+
+// TestClientKilled kills a client process while the server reads its memory, and while it
+// writes it: no half object, no staging memory that stays lent, and the next client is
+// served.
+func TestClientKilled(t *testing.T) {
+	d := rdmaDevices(t)
+	if d.client == d.server {
+		t.Skip("needs two devices: packets inside of one are not counted")
+	}
+	s := d.serve(t)
+	raw := newRaw(t, s)
+	survivor := newClient(t, s, "127.0.0.1", d.target(t))
+	defer survivor.Close()
+	if err := survivor.CreateBucket(t.Context(), victimBucket); err != nil {
+		t.Fatal(err)
+	}
+	storeLarge(t, raw)
+	for _, what := range []string{"put", "get"} {
+		t.Run(what, func(t *testing.T) {
+			// The server's device hears of a PUT's bytes, the client's of a GET's.
+			device := d.server
+			if what == "get" {
+				device = d.client
+			}
+			cmd := exec.Command(os.Args[0], "-test.run=^TestVictim$", "-test.v")
+			cmd.Env = append(os.Environ(), victimVariable+"="+what, "S3RDMA_TEST_ENDPOINT="+s.Endpoint,
+				"S3RDMA_TEST_ACCESS_KEY="+s.Root.AccessKey, "S3RDMA_TEST_SECRET_KEY="+s.Root.SecretKey)
+			var said bytes.Buffer
+			cmd.Stdout, cmd.Stderr = &said, &said
+			before := packets(t, device)
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			eventually(t, time.Minute, "a transfer in flight", func() bool { return packets(t, device) > before+underWay })
+			cmd.Process.Kill()
+			cmd.Wait()
+			moved := packets(t, device) - before
+			if limit := int64(victimBytes / 4096); moved >= limit || bytes.Contains(said.Bytes(), []byte("not killed")) {
+				t.Fatalf("killed too late, after %d of %d packets:\n%s", moved, limit, said.String())
+			}
+			// Well before a client's 10 s are over, the server has given up.
+			eventually(t, 30*time.Second, "no staging memory is lent", func() bool { return used(t, raw) == 0 })
+			resp, err := raw.Do(t.Context(), rawhttp.Request{Method: "HEAD", Bucket: victimBucket, Key: "killed"})
+			if err != nil || resp.Status != 404 {
+				t.Errorf("an object of the killed client: %v %v", resp, err)
+			}
+			if err := transfer(t.Context(), survivor, victimBucket, "next", 3<<20); err != nil {
+				t.Errorf("the next client: %v", err)
+			}
+			t.Logf("killed after %d of %d packets", moved, victimBytes/4096)
+		})
+	}
+}
+
+// storeLarge stores an object by HTTP.
+func storeLarge(t *testing.T, c *rawhttp.Client) {
+	t.Helper()
+	resp, err := c.Do(t.Context(), rawhttp.Request{Method: "PUT", Bucket: victimBucket, Key: "large", Body: pattern(2, make([]byte, victimBytes))})
+	if err != nil || resp.Status != 200 {
+		t.Fatalf("store the large object: %v %v", resp, err)
+	}
+}
+
+// TestNoLateWrites watches a client's memory after the server has let go of it: after an
+// error in the middle of a GET the answer is the last that happens, and a GET that was
+// broken off leaves the memory alone once the server's transfers are fenced.
+func TestNoLateWrites(t *testing.T) {
+	d := rdmaDevices(t)
+	if d.client == d.server {
+		t.Skip("needs two devices: packets inside of one are not counted")
+	}
+	s := d.serve(t)
+	raw := newRaw(t, s)
+	if resp, err := raw.Do(t.Context(), rawhttp.Request{Method: "PUT", Bucket: victimBucket}); err != nil || resp.Status != 200 {
+		t.Fatalf("%v %v", resp, err)
+	}
+	storeLarge(t, raw)
+	c := &signed{target: d.target(t)}
+	defer c.target.Close()
+	c.connect(t, raw)
+	region, err := c.target.(rdmaio.Allocator).Alloc(victimBytes, rdmaio.RemoteWrite)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer region.Close()
+	descriptor, err := region.Describe(0, victimBytes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	token, err := descriptor.Encode(rdmaio.EncodingSession)
+	if err != nil {
+		t.Fatal(err)
+	}
+	get := rawhttp.Request{Method: "GET", Bucket: victimBucket, Key: "large", Header: http.Header{"x-amz-rdma-token": {token}}}
+	// watch is called when no byte may move any more. The descriptor is still good: it is
+	// the server alone that keeps to it.
+	watch := func(t *testing.T) {
+		t.Helper()
+		if written(region.Bytes()) == 0 {
+			t.Error("nothing had been written: the test shows nothing")
+		}
+		sum, arrived := sha256.Sum256(region.Bytes()), packets(t, d.client)
+		time.Sleep(time.Second)
+		if sha256.Sum256(region.Bytes()) != sum {
+			t.Error("memory changed afterwards")
+		}
+		if late := packets(t, d.client) - arrived; late > underWay {
+			t.Errorf("%d packets arrived afterwards", late)
+		}
+	}
+
+	t.Run("broken off", func(t *testing.T) {
+		clear(region.Bytes())
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		before := packets(t, d.client)
+		done := make(chan error, 1)
+		go func() {
+			_, err := raw.Do(ctx, get)
+			done <- err
+		}()
+		eventually(t, time.Minute, "a transfer in flight", func() bool { return packets(t, d.client) > before+underWay })
+		cancel()
+		if err := <-done; err == nil {
+			t.Fatal("the GET had been answered before it was broken off")
+		}
+		eventually(t, 30*time.Second, "no staging memory is lent", func() bool { return used(t, raw) == 0 })
+		watch(t)
+	})
+
+	t.Run("failed", func(t *testing.T) {
+		spoil(t, s, victimBytes*3/4)
+		clear(region.Bytes())
+		resp, err := raw.Do(t.Context(), get)
+		if err != nil || resp.Status < 400 {
+			t.Fatalf("a GET of a spoilt object: %v %v", resp, err)
+		}
+		watch(t)
+	})
+
+	t.Run("served", func(t *testing.T) {
+		small := pattern(3, make([]byte, 1<<20))
+		if resp, err := raw.Do(t.Context(), rawhttp.Request{Method: "PUT", Bucket: victimBucket, Key: "small", Body: small}); err != nil || resp.Status != 200 {
+			t.Fatalf("%v %v", resp, err)
+		}
+		clear(region.Bytes())
+		again := get
+		again.Key = "small"
+		resp, err := raw.Do(t.Context(), again)
+		if err != nil || resp.Status != 200 || !bytes.Equal(region.Bytes()[:len(small)], small) {
+			t.Fatalf("%v %v", resp, err)
+		}
+		watch(t)
+	})
+}
+
+// signed is a client that signs its connect, as rawhttp requests.
+type signed struct {
+	target rdmaio.Target
+}
+
+func (c *signed) connect(t *testing.T, raw *rawhttp.Client) {
+	t.Helper()
+	h, err := c.target.Hello(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := raw.Do(t.Context(), rawhttp.Request{Method: "POST", Path: "/.s3rdma-rc/connect",
+		Header: http.Header{"x-amz-rdma-token": {h.Token}, "x-amz-rdma-psn": {fmt.Sprintf("%06x", h.PSN)}}})
+	if err != nil || resp.Status != 200 {
+		t.Fatalf("connect: %v %v", resp, err)
+	}
+	w, err := welcomeOf(resp)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.target.Connect(t.Context(), w); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// written is how many bytes are not zero.
+func written(b []byte) int { return len(b) - bytes.Count(b, []byte{0}) }
+
+// spoil changes a byte of the large object on all drives but one, about at the given
+// place of the object: too many for the others to make up for it.
+func spoil(t *testing.T, s *minioproc.Server, at int64) {
+	t.Helper()
+	parts, err := filepath.Glob(filepath.Join(filepath.Dir(s.Log), "drive*", victimBucket, "large", "*", "part.1"))
+	if err != nil || len(parts) < 2 {
+		t.Fatalf("the object's files: %v %v", parts, err)
+	}
+	for _, p := range parts[1:] {
+		f, err := os.OpenFile(p, os.O_RDWR, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		info, err := f.Stat()
+		if err != nil {
+			t.Fatal(err)
+		}
+		off := info.Size() * at / victimBytes
+		b := make([]byte, 1)
+		if _, err := f.ReadAt(b, off); err != nil && err != io.EOF {
+			t.Fatal(err)
+		}
+		b[0] ^= 0xff
+		if _, err := f.WriteAt(b, off); err != nil {
+			t.Fatal(err)
+		}
+		if err := f.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
