@@ -88,6 +88,9 @@ type Options struct {
 	// with what it found.
 	SelfTest bool
 
+	// forceMTU replaces the path MTU of the port, as a code, in the self-test.
+	forceMTU int32
+
 	// DCKey is the access key of DC targets, the same at both ends. It is no secret:
 	// nearly everyone uses the default, 0xffeeddcc.
 	DCKey uint64

@@ -45,6 +45,9 @@ func newPath(r *rail, local gid, peer identity, o *Options) path {
 	if peer.extended {
 		p.mtu = min(p.mtu, peer.mtu)
 	}
+	if o.forceMTU != 0 {
+		p.mtu = o.forceMTU
+	}
 	p.timeout = timeoutCode(o.PeerTimeout, dataRetries, r.software)
 	return p
 }
