@@ -32,6 +32,7 @@ const rdmaEnvPrefix = "MINIO_"
 type rdmaRuntime struct {
 	plugin  *plugin.Plugin
 	metrics http.Handler // nil until the server has started
+	etag    plugin.ETagPolicy
 }
 
 // rdmaCurrent is the plugin that requests meet. It is switched off (and so
@@ -124,6 +125,7 @@ func rdmaStart(c *cli.Context) {
 	registry.MustRegister(metrics)
 	rdmaCurrent.Store(&rdmaRuntime{
 		plugin:  p,
+		etag:    settings.ETag,
 		metrics: rdmaMetricsHandler(promhttp.HandlerFor(registry, promhttp.HandlerOpts{Registry: registry})),
 	})
 	if p.Enabled() {

@@ -105,6 +105,10 @@ func (rdmaServer) WriteError(w http.ResponseWriter, r *http.Request, e *plugin.E
 type rdmaDiverted struct {
 	handler http.HandlerFunc
 	body    io.ReadCloser // nil for a GET
+
+	// Of a PUT, when its handler runs: what it reads, and its header.
+	reader io.Reader
+	header http.Header
 }
 
 // MinIO's handlers for diverted requests. They are its own but for gzip, as an
@@ -175,6 +179,7 @@ func (d *rdmaDiverted) serve(w http.ResponseWriter, r *http.Request) {
 		tc.RequestRecorder.Reader = d.body
 		defer func() { tc.RequestRecorder.Reader = was }()
 		r.Body = tc.RequestRecorder
+		d.reader, d.header = r.Body, r.Header
 	}
 	d.handler(tc.ResponseRecorder, r.WithContext(context.WithValue(r.Context(), mcontext.ContextTraceKey, tc)))
 	rdmaCallOf(r).status = tc.ResponseRecorder.StatusCode
