@@ -31,13 +31,13 @@ type attachment struct {
 	joined  bool // connected
 	lost    bool
 	ended   bool
-	life    int // counts the data queue pairs
 	recv    *ibv.RecvWR
 	wc      []ibv.WC
-	pending int        // messages that have not been completed
-	binding bool       // a memory window request has not been completed
-	bindErr error      // of the last one
-	changed *sync.Cond // told at every completion and change
+	pending int                  // messages that have not been completed
+	windows map[*ibv.MW]struct{} // bound by qp
+	binding bool                 // a memory window request has not been completed
+	bindErr error                // of the last one
+	changed *sync.Cond           // told at every completion and change
 }
 
 // bindDepth is how many memory window requests the queue pair takes.
@@ -45,7 +45,7 @@ const bindDepth = 16
 
 // newAttachment makes the queue pairs, whose first packet numbers are random.
 func newAttachment(t *Target, r *rail) (_ *attachment, err error) {
-	a := &attachment{t: t, rail: r, recv: new(ibv.RecvWR), wc: make([]ibv.WC, 16)}
+	a := &attachment{t: t, rail: r, recv: new(ibv.RecvWR), wc: make([]ibv.WC, 16), windows: make(map[*ibv.MW]struct{})}
 	a.changed = sync.NewCond(&a.mu)
 	defer func() {
 		if err != nil {
@@ -147,7 +147,7 @@ func (a *attachment) poll() {
 				a.bound(wc)
 			case wc.Status != ibv.WCSuccess && a.joined && !a.path.peer.extended:
 				// The standing receive was flushed: the queue pair is in error, and an
-				// initiator of this kind cannot ask for another life of it.
+				// initiator of this kind cannot ask for another one.
 				a.lose()
 			}
 		}
@@ -181,8 +181,7 @@ func (a *attachment) heard(wc *ibv.WC) {
 func (a *attachment) rearm(qpn uint32) error {
 	old := a.qp
 	a.qp = nil
-	err := errors.Join(old.Destroy(), a.createQP())
-	a.life++
+	err := errors.Join(a.freeWindows(), old.Destroy(), a.createQP())
 	if a.binding {
 		a.binding, a.bindErr = false, errors.New("bind a memory window: the connection broke")
 		a.changed.Broadcast()
@@ -246,6 +245,7 @@ func (a *attachment) kill() {
 // free ends the attachment. a.mu is held, and released.
 func (a *attachment) free() {
 	a.ended = true
+	a.freeWindows()
 	qp, ctl, cq := a.qp, a.ctl, a.cq
 	a.changed.Broadcast()
 	a.mu.Unlock()

@@ -271,7 +271,7 @@ func statusError(wc *ibv.WC) error {
 	case ibv.WCRetryExc, ibv.WCRNRRetryExc, ibv.WCRemOp, ibv.WCBadResp:
 		return fmt.Errorf("verbs: no answer from the target (%s): %w", name, rdmaio.ErrPeerGone)
 	}
-	return fmt.Errorf("verbs: the device failed the transfer: %s (vendor's code %#x)", name, wc.VendorErr)
+	return fmt.Errorf("verbs: the device cannot reach the target: %s (vendor's code %#x): %w", name, wc.VendorErr, rdmaio.ErrPeerGone)
 }
 
 // drop forgets the requests before n: they have ended.

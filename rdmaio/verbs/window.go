@@ -4,6 +4,7 @@
 package verbs
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/s3rdma/s3rdma/rdmaio"
@@ -19,28 +20,24 @@ func useWindows(w WindowUse, r *rail) bool {
 // window is a type 2 memory window over a whole region. The region's lock guards it.
 type window struct {
 	mw *ibv.MW
-	in *attachment // whose queue pair it is bound by,
-	at int         // and which life of it
+	in *attachment // whose queue pair it is bound by, and which frees it with that
 }
 
 // bind returns the window's key, good for the session s, and binds it first if need be.
 func (w *window) bind(s *attachment, e *exposed) (uint32, error) {
-	if w.mw != nil && w.in == s && w.at == s.lives() {
-		return w.mw.RKey(), nil
+	if w.mw != nil && w.in == s {
+		if key, ok := s.keyOf(w.mw); ok {
+			return key, nil
+		}
 	}
 	if err := w.withdraw(); err != nil {
 		return 0, err
 	}
-	mw, err := e.rail.pd.AllocMW()
+	mw, key, err := s.bind(e)
 	if err != nil {
-		return 0, e.rail.explain(err)
-	}
-	key, life, err := s.bind(mw, e)
-	if err != nil {
-		mw.Dealloc()
 		return 0, err
 	}
-	w.mw, w.in, w.at = mw, s, life
+	w.mw, w.in = mw, s
 	return key, nil
 }
 
@@ -50,48 +47,89 @@ func (w *window) withdraw() error {
 	if w.mw == nil {
 		return nil
 	}
-	mw := w.mw
+	mw, in := w.mw, w.in
 	w.mw, w.in = nil, nil
+	return in.unbind(mw)
+}
+
+// keyOf returns the key of a window, if it is still bound.
+func (a *attachment) keyOf(mw *ibv.MW) (uint32, bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if _, ok := a.windows[mw]; !ok {
+		return 0, false
+	}
+	return mw.RKey(), true
+}
+
+// unbind frees a window, if that has not been done.
+func (a *attachment) unbind(mw *ibv.MW) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if _, ok := a.windows[mw]; !ok {
+		return nil
+	}
+	delete(a.windows, mw)
+	return freeWindow(mw)
+}
+
+// freeWindows frees all windows, as has to be done before their queue pair is destroyed.
+// a.mu is held.
+func (a *attachment) freeWindows() error {
+	var errs []error
+	for mw := range a.windows {
+		errs = append(errs, freeWindow(mw))
+	}
+	clear(a.windows)
+	return errors.Join(errs...)
+}
+
+func freeWindow(mw *ibv.MW) error {
 	if err := mw.Dealloc(); err != nil {
 		return fmt.Errorf("free a memory window: %w", err)
 	}
 	return nil
 }
 
-func (a *attachment) lives() int {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.life
-}
-
-// bind binds mw to all of e, and waits until that is done. If the connection is being
-// mended meanwhile it tries again.
-func (a *attachment) bind(mw *ibv.MW, e *exposed) (key uint32, life int, err error) {
+// bind makes a window over all of e, and waits until it is good. If the connection is
+// being mended meanwhile it tries again.
+func (a *attachment) bind(e *exposed) (*ibv.MW, uint32, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	const tries = 3
+	var err error
 	for range tries {
-		if a.binding && !a.waitFor(a.t.opt.PeerTimeout, func() bool { return !a.binding || a.lost || a.ended }) || a.lost || a.ended {
-			return 0, 0, rdmaio.ErrNoSession
+		idle := func() bool { return !a.binding || a.lost || a.ended }
+		if !a.waitFor(a.t.opt.PeerTimeout, idle) || a.lost || a.ended {
+			return nil, 0, rdmaio.ErrNoSession
 		}
-		key = mw.RKey()&^0xff | (mw.RKey()+1)&0xff // the low byte is ours to choose
+		var mw *ibv.MW
+		if mw, err = e.rail.pd.AllocMW(); err != nil {
+			return nil, 0, e.rail.explain(err)
+		}
+		key := mw.RKey()&^0xff | (mw.RKey()+1)&0xff // the low byte is ours to choose
 		wr := &ibv.SendWR{
 			ID: bindID, Opcode: ibv.WRBindMW, Flags: ibv.SendSignaled,
 			MW: mw.Handle(), BindRKey: key, BindMR: e.mr.Handle(),
 			BindAddr: e.base, BindLength: uint64(e.size), BindAccess: uint32(remote(e.access) &^ ibv.AccessLocalWrite),
 		}
-		life = a.life
-		if _, err = a.qp.PostSend(wr); err != nil {
-			return 0, 0, err
+		a.windows[mw] = struct{}{}
+		if _, err = a.qp.PostSend(wr); err == nil {
+			a.binding = true
+			if !a.waitFor(a.t.opt.PeerTimeout, idle) {
+				err = errors.New("bind a memory window: the device did not answer")
+			} else {
+				err = a.bindErr
+			}
 		}
-		a.binding = true
-		if !a.waitFor(a.t.opt.PeerTimeout, func() bool { return !a.binding || a.lost || a.ended }) {
-			return 0, 0, fmt.Errorf("bind a memory window: the device did not answer: %w", rdmaio.ErrNoSession)
-		}
-		if err = a.bindErr; err == nil && !a.lost && !a.ended && life == a.life {
-			mw.SetRKey(key)
-			return key, life, nil
+		if _, ok := a.windows[mw]; ok {
+			if err == nil {
+				mw.SetRKey(key)
+				return mw, key, nil
+			}
+			delete(a.windows, mw)
+			freeWindow(mw)
 		}
 	}
-	return 0, 0, fmt.Errorf("%w: %w", rdmaio.ErrNoSession, err)
+	return nil, 0, fmt.Errorf("%w: %w", rdmaio.ErrNoSession, err)
 }
