@@ -5,7 +5,7 @@ STOCK   := bin/minio-stock
 RACE    := bin/minio-race
 S3RDMA  := bin/s3rdma
 
-.PHONY: help all test test-unit test-minio test-race test-peers lint fuzz bench demo minio clean
+.PHONY: help all test test-unit test-minio test-race test-peers test-softroce lint fuzz bench demo minio clean
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
@@ -28,7 +28,7 @@ $(S3RDMA):
 demo: ## the main job: build the fork, move real files over shared memory, compare every byte
 	$(GO) run ./conformance/cmd/s3rdma demo
 
-test: lint test-unit test-minio test-race test-peers ## everything that CI runs
+test: lint test-unit test-minio test-race test-peers test-softroce ## everything that CI runs
 
 lint:
 	@test -z "$$(gofmt -l . | tee /dev/stderr)" || { echo 'run gofmt -w on these files' >&2; exit 1; }
@@ -51,6 +51,14 @@ test-race: $(RACE) ## the fork's own tests, with the race detector in MinIO
 
 test-peers: minio $(STOCK) ## minio-go's functional tests: no difference between stock and fork
 	$(SERVERS) $(GO) test -count=1 -v -timeout 20m ./conformance/peers
+
+# SOFTROCE=skip leaves this out, for machines where QEMU cannot be installed.
+test-softroce: minio ## the verbs fabric, and the suite over it, on Soft-RoCE in a VM, with and without packet loss
+ifeq ($(SOFTROCE),skip)
+	@echo '*** NOT TESTED: RDMA. There is no QEMU here (SOFTROCE=skip), so neither the verbs fabric nor MinIO over it was run. ***'
+else
+	$(GO) run ./conformance/softroce -minio $(FORK)
+endif
 
 FUZZTIME ?= 60s
 fuzz: ## each fuzz target for FUZZTIME

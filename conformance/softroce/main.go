@@ -1,0 +1,216 @@
+// Copyright 2026 The s3rdma Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Command softroce tests the verbs fabric, and MinIO over it, on Soft-RoCE: it builds the
+// test binaries, boots the VM of softroce.sh with them, once on a clean network and once on
+// one that loses packets, and counts.
+//
+//	go run ./conformance/softroce -minio bin/minio
+//
+// The last line of its output is
+//
+//	softroce: fabric=verbs passed=N failed=N skipped=N lossy_passed=N lossy_failed=N
+//
+// Exit status: 0 if nothing failed and something passed, on both networks; 1 otherwise.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// boot is one life of the VM, and what is run in it.
+type boot struct {
+	name    string
+	options []string // of softroce.sh
+	// Which tests of the two binaries, and the largest object of the suite, in bytes.
+	verbs, e2e string
+	maxObject  int64
+}
+
+// plan is what is tested. Under loss a transfer takes ten times as long, so it is the
+// fabric's behaviour and the suite that are held to it, with smaller objects.
+func plan(loss string) []boot {
+	return []boot{
+		{"clean", []string{"--netns2"}, ".", ".", 17 << 20},
+		{"lossy", []string{"--netem", loss}, "^TestFabric$", "^TestSuiteOverVerbs$", 6 << 20},
+	}
+}
+
+// settings are the command line.
+type settings struct {
+	minio, work, loss, only string
+	limit                   time.Duration
+}
+
+func main() {
+	var s settings
+	flag.StringVar(&s.minio, "minio", "bin/minio", "MinIO with the plugin")
+	flag.StringVar(&s.work, "work", "build/softroce", "folder for test binaries and logs")
+	flag.StringVar(&s.loss, "netem", "loss 0.5%", "what the lossy network does, as 'tc netem' has it")
+	flag.StringVar(&s.only, "only", "", "run this boot only: clean or lossy")
+	flag.DurationVar(&s.limit, "limit", 15*time.Minute, "time for each boot")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	line, err := run(ctx, s)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "softroce:", err)
+	}
+	fmt.Println(line)
+	if err != nil {
+		stop()
+		os.Exit(1)
+	}
+}
+
+var errFailed = errors.New("tests failed")
+
+// run does it all, and returns the last line.
+func run(ctx context.Context, s settings) (string, error) {
+	total := map[string]tally{}
+	line := func(broken int) string {
+		clean, lossy := total["clean"], total["lossy"]
+		return fmt.Sprintf("softroce: fabric=verbs passed=%d failed=%d skipped=%d lossy_passed=%d lossy_failed=%d",
+			clean.count(passed), clean.count(failed)+broken, clean.count(skipped), lossy.count(passed), lossy.count(failed))
+	}
+	if err := build(ctx, &s); err != nil {
+		return line(1), err
+	}
+	ok := true
+	for _, b := range plan(s.loss) {
+		if s.only != "" && s.only != b.name {
+			continue
+		}
+		t, err := s.boot(ctx, b)
+		total[b.name] = t
+		show(b, t)
+		switch {
+		case err != nil && t.count(failed) == 0:
+			return line(1), fmt.Errorf("the %s VM: %w (its output is in %s)", b.name, err, s.log(b))
+		case t.count(failed) > 0, t.count(passed) == 0:
+			ok = false
+		}
+	}
+	if !ok {
+		return line(0), errFailed
+	}
+	return line(0), nil
+}
+
+// build makes the test binaries, and the paths absolute: they are the same in the VM.
+func build(ctx context.Context, s *settings) (err error) {
+	for _, p := range []*string{&s.minio, &s.work} {
+		if *p, err = filepath.Abs(*p); err != nil {
+			return err
+		}
+	}
+	if _, err := os.Stat(s.minio); err != nil {
+		return fmt.Errorf("%w (\"make minio\" builds it)", err)
+	}
+	if err := os.MkdirAll(s.work, 0o755); err != nil {
+		return err
+	}
+	for _, p := range []string{"./rdmaio/verbs", "./conformance/e2e"} {
+		cmd := exec.CommandContext(ctx, "go", "test", "-c", "-o", s.binary(p), p)
+		cmd.Stdout, cmd.Stderr = os.Stderr, os.Stderr
+		if err := cmd.Run(); err != nil {
+			return fmt.Errorf("build the tests of %s: %w", p, err)
+		}
+	}
+	return nil
+}
+
+func (s settings) binary(pkg string) string {
+	return filepath.Join(s.work, filepath.Base(pkg)+".test")
+}
+func (s settings) log(b boot) string { return filepath.Join(s.work, b.name+".log") }
+
+// boot runs the tests in a VM and counts. An error is one of the VM, or of a test.
+func (s settings) boot(ctx context.Context, b boot) (tally, error) {
+	here, err := os.Getwd()
+	if err != nil {
+		return tally{}, err
+	}
+	seconds := fmt.Sprint(int(s.limit.Seconds()))
+	test := func(pkg, pattern string) string {
+		return fmt.Sprintf("cd '%s' && exec '%s' -test.v -test.timeout %ss -test.run '%s'", filepath.Join(here, pkg), s.binary(pkg), seconds, pattern)
+	}
+	args := append([]string{"conformance/softroce/softroce.sh", "--disk", "3072", "--mem", "3072", "--timeout", seconds,
+		"--env", "S3RDMA_FORK=" + s.minio, "--env", fmt.Sprintf("S3RDMA_MAX_OBJECT=%d", b.maxObject), "--env", "S3RDMA_PATIENCE=5m"}, b.options...)
+	args = append(args, "--", filepath.Join(here, "conformance/softroce/guest.sh"),
+		test("rdmaio/verbs", b.verbs), test("conformance/e2e", b.e2e))
+
+	log, err := os.Create(s.log(b))
+	if err != nil {
+		return tally{}, err
+	}
+	defer log.Close()
+	fmt.Fprintf(os.Stderr, "== %s network, output in %s\n", b.name, log.Name())
+	cmd := exec.CommandContext(ctx, "bash", args...)
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) } // it ends the VM
+	cmd.WaitDelay = 30 * time.Second
+	both := io.MultiWriter(log, &progress{out: os.Stderr})
+	cmd.Stdout, cmd.Stderr = both, both
+	started := time.Now()
+	failure := cmd.Run()
+	fmt.Fprintf(os.Stderr, "== %s network: %.0f s\n", b.name, time.Since(started).Seconds())
+	if _, err := log.Seek(0, io.SeekStart); err != nil {
+		return tally{}, err
+	}
+	t, err := read(log)
+	return t, errors.Join(failure, err)
+}
+
+// progress shows the tests at the top as they end, and what the VM says of itself.
+type progress struct {
+	out  io.Writer
+	rest string
+}
+
+// Write takes output of the VM.
+func (p *progress) Write(b []byte) (int, error) {
+	text := p.rest + string(b)
+	for {
+		line, rest, ok := strings.Cut(text, "\n")
+		if !ok {
+			break
+		}
+		text = rest
+		if strings.HasPrefix(line, "--- ") || strings.HasPrefix(line, "softroce.sh:") || strings.HasPrefix(line, "panic:") {
+			fmt.Fprintln(p.out, line)
+		}
+	}
+	p.rest = text
+	return len(b), nil
+}
+
+// show says what failed, and why what could not be tested was not.
+func show(b boot, t tally) {
+	for _, r := range t.results {
+		switch r.outcome {
+		case failed:
+			fmt.Printf("%s: FAIL %s\n\t%s\n", b.name, r.name, strings.Join(r.said, "\n\t"))
+		case skipped:
+			why := "it does not say why"
+			if len(r.said) > 0 {
+				_, after, found := strings.Cut(r.said[0], ": ")
+				if why = strings.TrimSpace(r.said[0]); found {
+					why = after
+				}
+			}
+			fmt.Printf("%s: skip %s: %s\n", b.name, r.name, why)
+		}
+	}
+	fmt.Printf("%s: passed=%d failed=%d skipped=%d\n", b.name, t.count(passed), t.count(failed), t.count(skipped))
+}
