@@ -33,17 +33,17 @@ import (
 type boot struct {
 	name    string
 	options []string // of softroce.sh
-	// Which tests of the two binaries, and the largest object of the suite, in bytes.
-	verbs, e2e string
-	maxObject  int64
+	// Which tests of the binaries, and the largest object of the suite, in bytes.
+	verbs, e2e, command string
+	maxObject           int64
 }
 
 // plan is what is tested. Under loss a transfer takes ten times as long, so it is the
 // fabric's behaviour and the suite that are held to it, with smaller objects.
 func plan(loss string) []boot {
 	return []boot{
-		{"clean", []string{"--netns2"}, ".", ".", 17 << 20},
-		{"lossy", []string{"--netem", loss}, "^TestFabric$", "^TestSuiteOverVerbs$", 6 << 20},
+		{"clean", []string{"--netns2"}, ".", ".", "^TestProbe$", 17 << 20},
+		{"lossy", []string{"--netem", loss}, "^TestFabric$", "^TestSuiteOverVerbs$", "", 6 << 20},
 	}
 }
 
@@ -121,7 +121,7 @@ func build(ctx context.Context, s *settings) (err error) {
 	if err := os.MkdirAll(s.work, 0o755); err != nil {
 		return err
 	}
-	for _, p := range []string{"./rdmaio/verbs", "./conformance/e2e"} {
+	for _, p := range []string{"./rdmaio/verbs", "./conformance/e2e", "./conformance/cmd/s3rdma"} {
 		cmd := exec.CommandContext(ctx, "go", "test", "-c", "-o", s.binary(p), p)
 		cmd.Stdout, cmd.Stderr = os.Stderr, os.Stderr
 		if err := cmd.Run(); err != nil {
@@ -150,6 +150,9 @@ func (s settings) boot(ctx context.Context, b boot) (tally, error) {
 		"--env", "S3RDMA_FORK=" + s.minio, "--env", fmt.Sprintf("S3RDMA_MAX_OBJECT=%d", b.maxObject), "--env", "S3RDMA_PATIENCE=5m"}, b.options...)
 	args = append(args, "--", filepath.Join(here, "conformance/softroce/guest.sh"),
 		test("rdmaio/verbs", b.verbs), test("conformance/e2e", b.e2e))
+	if b.command != "" {
+		args = append(args, test("conformance/cmd/s3rdma", b.command))
+	}
 
 	log, err := os.Create(s.log(b))
 	if err != nil {

@@ -7,9 +7,11 @@
 //	s3rdma put FILE s3://bucket/key                           bytes over the fabric
 //	s3rdma get s3://bucket/key FILE
 //	s3rdma stat s3://bucket/key
+//	s3rdma probe                                              what is wrong with this host's RDMA devices
 //	s3rdma demo                                               builds a MinIO and does it all
 //
-// Exit status: 0 success, 1 a case or transfer failed, 2 wrong usage, 130 interrupted.
+// Exit status: 0 success, 1 a case, a transfer or every RDMA port failed, 2 wrong usage,
+// 3 no RDMA on this host (probe), 130 interrupted.
 package main
 
 import (
@@ -31,6 +33,7 @@ type commands struct {
 	Put     putCommand     `cmd:"" help:"Store a file as an object, its bytes over the fabric."`
 	Get     getCommand     `cmd:"" help:"Fetch an object into a file, its bytes over the fabric."`
 	Stat    statCommand    `cmd:"" help:"Show what a server says about an object."`
+	Probe   probeCommand   `cmd:"" help:"Test this host's RDMA devices, and say what is wrong with them."`
 	Demo    demoCommand    `cmd:"" help:"Build a MinIO with the plugin, move real files over the fabric, prove it, run the suite."`
 	Peers   peersCommand   `cmd:"" hidden:"" help:"Compare two MinIO binaries by minio-go's own functional tests."`
 }
@@ -60,6 +63,8 @@ func run() int {
 	case ctx.Err() != nil:
 		fmt.Fprintln(os.Stderr, "s3rdma: interrupted")
 		return 130
+	case errors.Is(err, errNoRDMA):
+		return 3
 	case !errors.Is(err, errReported):
 		fmt.Fprintln(os.Stderr, "s3rdma:", err)
 	}
