@@ -85,7 +85,11 @@ func resolveOne(w string, devices []string) (port, error) {
 		}
 		return port{}, fmt.Errorf("device %q is neither an RDMA device (there are %v), nor a network interface, nor an address of one: %w", w, devices, ErrUnavailable)
 	}
-	for _, n := range portsOf(dev) {
+	ports := portsOf(dev)
+	if len(ports) == 1 {
+		return port{dev, ports[0]}, nil
+	}
+	for _, n := range ports {
 		for _, g := range gidTable(port{dev, n}) {
 			if g.netdev == netdev {
 				return port{dev, n}, nil

@@ -20,7 +20,7 @@ import (
 // window over all of it: then a new key does not need the memory to be pinned anew, and
 // is good for this session's queue pair only.
 type exposed struct {
-	target *Target
+	owner  exposer
 	mem    []byte
 	base   uint64 // the address that descriptors bear
 	size   int
@@ -36,7 +36,7 @@ type exposed struct {
 	closed bool
 }
 
-// dmaBuf is memory that another driver has exported.
+// dmaBuf is memory that another driver has exported, as a descriptor of our own.
 type dmaBuf struct {
 	fd  int
 	off uint64
@@ -53,7 +53,7 @@ func (e *exposed) Bytes() []byte { return e.mem }
 func (e *exposed) enter(r *rail) error {
 	e.rail = r
 	access := remote(e.access)
-	windows := useWindows(e.target.opt.Windows, r)
+	windows := e.owner.windows(r)
 	if windows {
 		// The region itself gives nobody access, its window does.
 		access = ibv.AccessLocalWrite | ibv.AccessMWBind
@@ -89,24 +89,12 @@ func (e *exposed) Describe(off, n int) (rdmaio.Descriptor, error) {
 	if e.closed {
 		return rdmaio.Descriptor{}, fmt.Errorf("verbs target: describe: %w", rdmaio.ErrClosed)
 	}
-	s, err := e.target.current()
-	if err != nil {
+	d := rdmaio.Descriptor{Addr: e.base + uint64(off), Size: uint64(n)}
+	if err := e.owner.name(e, &d); err != nil {
 		return rdmaio.Descriptor{}, fmt.Errorf("verbs target: describe: %w", err)
 	}
-	key := e.mr.RKey
-	if e.window != nil {
-		if key, err = e.window.bind(s, e); err != nil {
-			return rdmaio.Descriptor{}, fmt.Errorf("verbs target: describe: %w", err)
-		}
-	}
 	e.used = true
-	return rdmaio.Descriptor{
-		Transport: rdmaio.TransportRC,
-		Session:   s.id,
-		Addr:      e.base + uint64(off),
-		Size:      uint64(n),
-		RKey:      key,
-	}, nil
+	return d, nil
 }
 
 // Rekey withdraws all descriptors made so far. It waits for the device, which stops what
@@ -149,10 +137,7 @@ func (e *exposed) rekey() error {
 // lock withdraws the region where it cannot get a new key.
 func (e *exposed) lock() error {
 	e.closed = true
-	t := e.target
-	t.mu.Lock()
-	delete(t.regions, e)
-	t.mu.Unlock()
+	e.owner.forget(e)
 	var errs []error
 	if e.window != nil {
 		errs = append(errs, e.window.withdraw())
@@ -175,6 +160,10 @@ func (e *exposed) Close() error {
 	if e.owned {
 		e.owned = false
 		errs = append(errs, unix.Munmap(e.mem))
+	}
+	if e.buf != nil {
+		errs = append(errs, unix.Close(e.buf.fd))
+		e.buf = nil
 	}
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("verbs target: close %d bytes: %w", e.size, err)

@@ -52,7 +52,7 @@ func New(o Options) (*Fabric, error) {
 		Abort:       (*conn).abort,
 		Close:       f.bury,
 	})
-	if err := f.open(o, f.railFell); err != nil {
+	if err := f.open(o, false, f.railFell); err != nil {
 		f.table.Close()
 		return nil, fmt.Errorf("verbs fabric: %w", err)
 	}

@@ -23,6 +23,7 @@ const reopenAfter = 10 * time.Second
 // registered with all of them.
 type initiator struct {
 	opt  Options
+	dc   bool // rails that are lost stay lost: DC initiators hold on to them
 	lib  *ibv.Lib
 	reg  registry
 	done chan struct{} // closed by close
@@ -47,15 +48,19 @@ type member struct {
 	lost     string    // why there is no rail
 }
 
-// open opens all rails that the options name. If they name any, each has to be there;
+// open opens all rails that the options name, for DC if dc. If they name any, each has to be there;
 // at least one has to be.
-func (b *initiator) open(o Options, fell func(*rail)) error {
-	b.opt = o
-	b.fell = fell
+func (b *initiator) open(o Options, dc bool, fell func(*rail)) error {
+	b.opt, b.dc, b.fell = o, dc, fell
 	b.done = make(chan struct{})
 	lib, devices, err := load()
 	if err != nil {
 		return err
+	}
+	if dc {
+		if err := lib.LoadMlx5(); err != nil {
+			return err
+		}
 	}
 	b.lib = lib
 	ports, err := resolve(o.Devices, devices)
@@ -192,6 +197,9 @@ func (b *initiator) openMember(m *member) error {
 // mend opens again the devices that were lost, if nothing uses them any more. b.mu is
 // held.
 func (b *initiator) mend() {
+	if b.dc {
+		return
+	}
 	for i, m := range b.rails {
 		if m.rail != nil {
 			m.rail.mu.Lock()

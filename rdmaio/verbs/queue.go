@@ -293,6 +293,15 @@ func (q *queue) advance() {
 		switch {
 		case err != nil:
 			q.die(err)
+		case ready && q.forced:
+			// Nobody can say when no packet is under way any more: wait it out.
+			q.state = restarting
+			time.AfterFunc(wireTime, func() {
+				q.mu.Lock()
+				defer q.mu.Unlock()
+				q.restarted()
+				q.tell()
+			})
 		case ready:
 			q.resume()
 		default:
