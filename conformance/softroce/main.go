@@ -11,6 +11,8 @@
 //
 //	softroce: fabric=verbs passed=N failed=N skipped=N lossy_passed=N lossy_failed=N
 //
+// With -scale it measures what connections cost instead, and prints a table.
+//
 // Exit status: 0 if nothing failed and something passed, on both networks; 1 otherwise.
 package main
 
@@ -50,6 +52,7 @@ func plan(loss string) []boot {
 // settings are the command line.
 type settings struct {
 	minio, work, loss, only string
+	scale                   bool
 	limit                   time.Duration
 }
 
@@ -59,10 +62,19 @@ func main() {
 	flag.StringVar(&s.work, "work", "build/softroce", "folder for test binaries and logs")
 	flag.StringVar(&s.loss, "netem", "loss 0.5%", "what the lossy network does, as 'tc netem' has it")
 	flag.StringVar(&s.only, "only", "", "run this boot only: clean or lossy")
+	flag.BoolVar(&s.scale, "scale", false, "measure what connections cost, instead (docs/scale.md)")
 	flag.DurationVar(&s.limit, "limit", 15*time.Minute, "time for each boot")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	if s.scale {
+		if err := scale(ctx, s); err != nil {
+			fmt.Fprintln(os.Stderr, "softroce:", err)
+			stop()
+			os.Exit(1)
+		}
+		return
+	}
 	line, err := run(ctx, s)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "softroce:", err)
@@ -108,6 +120,24 @@ func run(ctx context.Context, s settings) (string, error) {
 	return line(0), nil
 }
 
+// scale runs the measurement alone.
+func scale(ctx context.Context, s settings) error {
+	if err := build(ctx, &s); err != nil {
+		return err
+	}
+	t, err := s.boot(ctx, boot{name: "scale", options: []string{"--netns2", "--env", "S3RDMA_SCALE=1"}, e2e: "^TestScale$"})
+	if err != nil {
+		return err
+	}
+	for _, r := range t.results {
+		fmt.Println(strings.Join(r.said, "\n"))
+		if r.outcome != passed {
+			return fmt.Errorf("%s: %s", r.name, r.outcome)
+		}
+	}
+	return nil
+}
+
 // build makes the test binaries, and the paths absolute: they are the same in the VM.
 func build(ctx context.Context, s *settings) (err error) {
 	for _, p := range []*string{&s.minio, &s.work} {
@@ -148,10 +178,11 @@ func (s settings) boot(ctx context.Context, b boot) (tally, error) {
 	}
 	args := append([]string{"conformance/softroce/softroce.sh", "--disk", "3072", "--mem", "3072", "--timeout", seconds,
 		"--env", "S3RDMA_FORK=" + s.minio, "--env", fmt.Sprintf("S3RDMA_MAX_OBJECT=%d", b.maxObject), "--env", "S3RDMA_PATIENCE=5m"}, b.options...)
-	args = append(args, "--", filepath.Join(here, "conformance/softroce/guest.sh"),
-		test("rdmaio/verbs", b.verbs), test("conformance/e2e", b.e2e))
-	if b.command != "" {
-		args = append(args, test("conformance/cmd/s3rdma", b.command))
+	args = append(args, "--", filepath.Join(here, "conformance/softroce/guest.sh"))
+	for _, p := range [][2]string{{"rdmaio/verbs", b.verbs}, {"conformance/e2e", b.e2e}, {"conformance/cmd/s3rdma", b.command}} {
+		if p[1] != "" {
+			args = append(args, test(p[0], p[1]))
+		}
 	}
 
 	log, err := os.Create(s.log(b))
