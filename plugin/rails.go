@@ -14,7 +14,10 @@ import (
 // railed is a fabric that has rails: ports of RDMA devices.
 type railed interface{ Rails() []verbs.RailStatus }
 
-var _ railed = (*verbs.Fabric)(nil)
+var (
+	_ railed = (*verbs.Fabric)(nil)
+	_ railed = (*verbs.DCFabric)(nil)
+)
 
 // railMetrics shows which rails work and how they are used. A rail that is down is taken
 // out and tried again; its sessions were lost, and its clients connect anew over another.

@@ -266,7 +266,14 @@ func (s Settings) openVerbs() ([]rdmaio.Fabric, error) {
 	if err != nil {
 		return nil, err
 	}
-	return []rdmaio.Fabric{rc}, nil
+	dc, err := verbs.NewDC(s.Verbs)
+	switch {
+	case err == nil:
+		return []rdmaio.Fabric{rc, dc}, nil
+	case errors.Is(err, verbs.ErrUnavailable): // not all of the devices are mlx5
+		return []rdmaio.Fabric{rc}, nil
+	}
+	return nil, errors.Join(err, rc.Close())
 }
 
 func (s *Settings) parseFabrics(v string) error {

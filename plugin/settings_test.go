@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
@@ -170,7 +171,7 @@ func TestVerbsSettings(t *testing.T) {
 		MaxSessions: 7, MaxPerOwner: 5, IdleAfter: time.Minute, PeerTimeout: 3 * time.Second, UnknownPeerReads: 16,
 		TrafficClass: 106, ServiceLevel: 3, SelfTest: true, DCKey: 0x10, DCInitiators: 9,
 	}
-	if diff := cmp.Diff(want, s.Verbs, cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })); diff != "" || !s.ConnectUnsigned {
+	if diff := cmp.Diff(want, s.Verbs, cmpopts.EquateComparable(netip.Prefix{}), cmpopts.IgnoreUnexported(verbs.Options{})); diff != "" || !s.ConnectUnsigned {
 		t.Errorf("unsigned %t, %s", s.ConnectUnsigned, diff)
 	}
 	_, err = s.Open(EventListener{})

@@ -276,5 +276,8 @@ func (f *Fabric) Close() error {
 	return f.free()
 }
 
+// Sessions is the number of sessions that count against Options.MaxSessions, for metrics.
+func (f *Fabric) Sessions() int { return f.table.Len() }
+
 // live counts what is held on behalf of peers: sessions and links.
 func (f *Fabric) live() int { return f.table.Len() + int(f.links.Load()) }
