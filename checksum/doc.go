@@ -25,12 +25,36 @@
 //
 // The mismatch that occurs most in practice has a flag of its own
 // ([MismatchError.WantEmpty]): the SDKs' default checksum, taken over the HTTP
-// body, which is empty when the bytes travel by RDMA. [Policy] names what a
-// declared checksum is held against.
+// body, which is empty when the bytes travel by RDMA.
 //
-// Pieces of an object can be hashed apart, in any order and in parallel, and
-// their CRCs put together with [Combine]; the other algorithms have no such
-// property.
+// Pieces can be hashed apart, in any order and in parallel, and their CRCs put
+// together ([Combine], [Blocks], [List]). Other algorithms have no such property.
+//
+// # What is checked: Policy
+//
+// A [Policy] says it, for each direction, at the server; [Policy.With] is how a
+// request asks for more, never for less. The headers are in region.go.
+//
+//	fault                                              none  region  envelope  found by
+//	PUT: fabric, or client's memory after its sum       D     D P     D         server: 400 BadDigest, nothing stored
+//	PUT: server's staging before the bytes were hashed  D     D P     D         server, as above
+//	GET: fabric, or client's memory before it looks     S     S R     S         client: ErrMismatch
+//	GET: staging before the bytes were hashed           S     S C     S         server (C): 500, no success; client (S)
+//	GET: on disk                                        bitrot hashes of the server, and S and C
+//	a header changed that the signature covers          x     x       x         server: 403
+//	another header that says which bytes (Range, If-*)  -     -       x         server: 403
+//	a body added to the message                         x     x       x         server: 400
+//	somebody else's descriptor, or session              x     x       x         server: 403
+//
+// D: where the PUT declares a checksum (x-amz-checksum-*, Content-MD5). P: where it
+// declares none, the server computes one and the client can compare it, too late to
+// keep the object from being stored. R: the region's checksum, computed by the server
+// over what it sends. S: the object's own checksum, where the client asks for it
+// (x-amz-checksum-mode) and takes the whole object. C: the same, where it is of the
+// algorithm that the server computes: it compares before it answers.
+//
+// Nothing finds a change of the client's memory after it was verified, of staging
+// after it was, or of the message by whoever has the key.
 //
 // # Concurrency and memory
 //

@@ -13,27 +13,32 @@ import (
 // ErrUnknownPolicy is the error for a text that names no [Policy].
 var ErrUnknownPolicy = errors.New("unknown checksum policy")
 
-// Policy says what the checksums of a request are held against when the
-// object's bytes travel outside the HTTP body: the memory region that they were
-// read from, the HTTP envelope (the body, which is empty), both, or nothing.
+// Policy says what is checked of a request whose object's bytes travel outside the
+// HTTP body: the memory region that they are moved from or to, the HTTP envelope
+// (the message, whose body is empty), both, or nothing beyond what S3 itself
+// promises. The package's documentation has the table of what each one finds.
 //
-// The zero value is [PolicyRegion]. Published clients of S3 over RDMA declare
-// the checksum of the raw buffer, and it is the one choice under which a
-// declared checksum protects the bytes that are stored: whoever configures
-// nothing gets that protection, and an SDK's checksum of the empty body is
-// refused instead of stored.
+// The zero value is [PolicyRegion]: published clients of S3 over RDMA declare the
+// checksum of the raw buffer, and it is the choice under which a checksum protects
+// the bytes.
+//
+// No policy takes anything away: a checksum that a PUT declares (x-amz-checksum-*,
+// Content-MD5) describes the region and is verified under every one of them. S3
+// keeps it with the object, and must not keep a wrong one.
 type Policy uint8
 
 // The policies.
 const (
-	// PolicyRegion: checksums describe the bytes of the memory region.
+	// PolicyRegion: each transfer has a checksum over exactly the bytes that the
+	// fabric moved, in object order.
 	PolicyRegion Policy = iota
-	// PolicyEnvelope: checksums describe the HTTP body; the memory region is
-	// covered only by the fabric's own checks.
+	// PolicyEnvelope: the signature covers the whole message, that is every header
+	// that says which bytes are meant and where they are, and that the body is empty.
+	// The region is covered only by the fabric's own checks.
 	PolicyEnvelope
 	// PolicyBoth: the region is checked and so is the envelope.
 	PolicyBoth
-	// PolicyNone: declared checksums are not verified.
+	// PolicyNone: neither.
 	PolicyNone
 
 	policyEnd
@@ -56,11 +61,26 @@ func ParsePolicy(text string) (Policy, error) {
 		ErrUnknownPolicy, clip(text), strings.Join(policyNames[:], ", "))
 }
 
-// Region reports whether the bytes of the memory region are verified.
+// Region reports whether transfers have a checksum over the memory region.
 func (p Policy) Region() bool { return p == PolicyRegion || p == PolicyBoth }
 
-// Envelope reports whether the HTTP body is verified.
+// Envelope reports whether the signature has to cover the whole HTTP message.
 func (p Policy) Envelope() bool { return p == PolicyEnvelope || p == PolicyBoth }
+
+// With returns the weakest policy that checks all that p and q check: what comes of
+// a server's policy and a request that asks for more. It is never less than p.
+func (p Policy) With(q Policy) Policy {
+	region, envelope := p.Region() || q.Region(), p.Envelope() || q.Envelope()
+	switch {
+	case region && envelope:
+		return PolicyBoth
+	case region:
+		return PolicyRegion
+	case envelope:
+		return PolicyEnvelope
+	}
+	return PolicyNone
+}
 
 // String returns the name that [ParsePolicy] reads, or "Policy(n)".
 func (p Policy) String() string {

@@ -66,3 +66,18 @@ func TestPolicyRefuses(t *testing.T) {
 		t.Errorf("MarshalText of no policy: %v", err)
 	}
 }
+
+// TestPolicyWith: a request can ask for more, never for less.
+func TestPolicyWith(t *testing.T) {
+	for p := PolicyRegion; p < policyEnd; p++ {
+		for q := PolicyRegion; q < policyEnd; q++ {
+			got := p.With(q)
+			if got != q.With(p) || got.Region() != (p.Region() || q.Region()) || got.Envelope() != (p.Envelope() || q.Envelope()) {
+				t.Errorf("%v with %v is %v", p, q, got)
+			}
+		}
+		if p.With(PolicyNone) != p || p.With(p) != p {
+			t.Errorf("%v with less is not %v", p, p)
+		}
+	}
+}
