@@ -1,0 +1,107 @@
+// Copyright 2026 The s3rdma Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package bench
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"sync/atomic"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	v4 "github.com/aws/aws-sdk-go-v2/aws/signer/v4"
+
+	"github.com/s3rdma/s3rdma/conformance/rawhttp"
+)
+
+// httpClientName says in reports what the HTTP figures are of.
+const httpClientName = "net/http: HTTP/1.1, kept connections, 64 KiB buffers, reused memory, UNSIGNED-PAYLOAD, no checksum"
+
+// plainHTTP is the mover by HTTP.
+type plainHTTP struct {
+	endpoint  string
+	creds     aws.Credentials
+	signer    *v4.Signer
+	transport *http.Transport
+	memory    [][]byte
+	ops       atomic.Int64
+}
+
+func newPlainHTTP(endpoint string, c rawhttp.Credentials, workers []int64) *plainHTTP {
+	h := &plainHTTP{
+		endpoint: endpoint,
+		creds:    aws.Credentials{AccessKeyID: c.AccessKey, SecretAccessKey: c.SecretKey},
+		signer:   v4.NewSigner(func(o *v4.SignerOptions) { o.DisableURIPathEscaping = true }),
+		transport: &http.Transport{
+			DisableCompression: true, MaxIdleConnsPerHost: len(workers),
+			ReadBufferSize: 64 * kib, WriteBufferSize: 64 * kib,
+		},
+	}
+	for _, n := range workers {
+		h.memory = append(h.memory, make([]byte, n))
+	}
+	return h
+}
+
+func (h *plainHTTP) mem(worker int) []byte { return h.memory[worker] }
+
+func (h *plainHTTP) get(ctx context.Context, worker int, key string, n int) error {
+	resp, err := h.send(ctx, http.MethodGet, key, nil)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if resp.ContentLength != int64(n) {
+		return fmt.Errorf("GET %s: %d bytes announced, want %d", key, resp.ContentLength, n)
+	}
+	if _, err := io.ReadFull(resp.Body, h.memory[worker][:n]); err != nil {
+		return fmt.Errorf("GET %s: read the body: %w", key, err)
+	}
+	h.ops.Add(1)
+	return nil
+}
+
+func (h *plainHTTP) put(ctx context.Context, worker int, key string, n int) error {
+	resp, err := h.send(ctx, http.MethodPut, key, h.memory[worker][:n])
+	if err != nil {
+		return err
+	}
+	h.ops.Add(1)
+	return resp.Body.Close()
+}
+
+// send sends a request and returns its answer if that is HTTP 200.
+func (h *plainHTTP) send(ctx context.Context, method, key string, body []byte) (*http.Response, error) {
+	req, err := http.NewRequestWithContext(ctx, method, h.endpoint+"/"+bucket+"/"+key, http.NoBody)
+	if err != nil {
+		return nil, err
+	}
+	if len(body) > 0 {
+		req.Body, req.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
+	}
+	req.Header.Set("X-Amz-Content-Sha256", rawhttp.UnsignedPayload)
+	if err := h.signer.SignHTTP(ctx, h.creds, req, rawhttp.UnsignedPayload, "s3", region, time.Now()); err != nil {
+		return nil, fmt.Errorf("sign %s %s: %w", method, key, err)
+	}
+	resp, err := h.transport.RoundTrip(req)
+	if err != nil {
+		return nil, fmt.Errorf("%s %s: %w", method, key, err)
+	}
+	if resp.StatusCode != http.StatusOK {
+		text, _ := io.ReadAll(io.LimitReader(resp.Body, kib))
+		resp.Body.Close()
+		return nil, fmt.Errorf("%s %s: HTTP %d: %s", method, key, resp.StatusCode, text)
+	}
+	return resp, nil
+}
+
+func (h *plainHTTP) ways() ways { return ways{"http": h.ops.Load()} }
+
+func (h *plainHTTP) close() error {
+	h.transport.CloseIdleConnections()
+	return nil
+}

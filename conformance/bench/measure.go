@@ -1,0 +1,273 @@
+// Copyright 2026 The s3rdma Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Op is what a cell measures.
+type Op string
+
+// The operations.
+const (
+	Get Op = "GET"
+	Put Op = "PUT"
+)
+
+// side is one of the ways that are compared: a client's end and the server that it
+// talks to, in a certain state.
+type side struct {
+	name   string
+	server *server
+	mover  mover
+	fabric string // "" for HTTP
+	// before and after put the server into its state for a window and back; nil where
+	// there is nothing to do. after is also called when ctx has ended.
+	before, after func(ctx context.Context) error
+}
+
+// cell is what the sides do.
+type cell struct {
+	op      Op
+	size    int
+	workers int
+	keys    int // GET: the number of objects, which workers share
+}
+
+func (c cell) key(worker int) string { return objectKey(c.size, worker%c.keys) }
+
+func objectKey(size, n int) string { return fmt.Sprintf("get/%d/%d", size, n) }
+
+// window is one measurement of one side.
+type window struct {
+	took                  time.Duration
+	server, client, other time.Duration // CPU time
+	ops                   int
+	latencies             []time.Duration
+	ways                  ways
+	written               []string // keys
+}
+
+// otherCores is the load of the machine beside the two processes.
+func (w window) otherCores() float64 { return ratio(w.other.Seconds(), w.took.Seconds()) }
+
+// usage is the CPU time used so far.
+type usage struct{ server, client, machine time.Duration }
+
+func readUsage(s *server) (u usage, err error) {
+	var errs [3]error
+	u.machine, errs[0] = machineCPU()
+	u.server, errs[1] = ProcessCPU(s.PID())
+	u.client, errs[2] = ProcessCPU(os.Getpid())
+	return u, errors.Join(errs[:]...)
+}
+
+// settle waits until a server has little to do: what an earlier window has left to
+// it must not count in the next one.
+func settle(ctx context.Context, s *server) error {
+	const (
+		look  = 20 * time.Millisecond
+		quiet = look / 20
+		most  = 100 // looks
+	)
+	t := time.NewTicker(look)
+	defer t.Stop()
+	was, err := ProcessCPU(s.PID())
+	if err != nil {
+		return err
+	}
+	for range most {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-t.C:
+		}
+		is, err := ProcessCPU(s.PID())
+		if err != nil || is-was < quiet {
+			return err
+		}
+		was = is
+	}
+	return nil
+}
+
+// measurer runs windows.
+type measurer struct {
+	length  time.Duration // of a window, at least
+	pattern pattern
+	serial  atomic.Int64 // of keys that were written
+}
+
+// run measures one window of a side: workers repeat the operation until the time is
+// over, each at least once. What was received is compared.
+func (m *measurer) run(ctx context.Context, s *side, c cell) (w window, err error) {
+	if s.before != nil {
+		if err := s.before(ctx); err != nil {
+			return w, fmt.Errorf("prepare %s: %w", s.name, err)
+		}
+	}
+	if s.after != nil {
+		defer func() { err = errors.Join(err, s.after(context.WithoutCancel(ctx))) }()
+	}
+	for i := range c.workers {
+		if mem := s.mover.mem(i)[:c.size]; c.op == Get {
+			spoil(mem)
+		} else {
+			m.pattern.fill(mem)
+		}
+	}
+	before, err := s.ways(ctx)
+	if err != nil {
+		return w, err
+	}
+	runtime.GC() // not what was left over from before
+	if err := settle(ctx, s.server); err != nil {
+		return w, err
+	}
+	if err := m.load(ctx, s, c, &w); err != nil {
+		return w, fmt.Errorf("%s %d bytes by %s: %w", c.op, c.size, s.name, err)
+	}
+	if w.ways, err = s.ways(ctx); err != nil {
+		return w, err
+	}
+	w.ways.add(before, -1)
+	if c.op == Get {
+		for i := range c.workers {
+			if at := m.pattern.differs(s.mover.mem(i)[:c.size]); at >= 0 {
+				return w, fmt.Errorf("%w: GET %s by %s differs at byte %d", ErrWrongBytes, c.key(i), s.name, at)
+			}
+		}
+	}
+	return w, nil
+}
+
+// load is the window proper.
+func (m *measurer) load(ctx context.Context, s *side, c cell, w *window) error {
+	lists := make([]window, c.workers)
+	errs := make([]error, c.workers)
+	for i := range lists {
+		lists[i].latencies = make([]time.Duration, 0, 1<<14)
+	}
+	var wg sync.WaitGroup
+	before, err := readUsage(s.server)
+	if err != nil {
+		return err
+	}
+	started := time.Now()
+	for i := range c.workers {
+		wg.Add(1)
+		go func() {
+			defer wg.Done()
+			l := &lists[i]
+			for {
+				begun := time.Now()
+				if c.op == Get {
+					errs[i] = s.mover.get(ctx, i, c.key(i), c.size)
+				} else {
+					key := fmt.Sprintf("put/%d", m.serial.Add(1))
+					l.written = append(l.written, key)
+					errs[i] = s.mover.put(ctx, i, key, c.size)
+				}
+				now := time.Now()
+				l.latencies = append(l.latencies, now.Sub(begun))
+				if errs[i] != nil || now.Sub(started) >= m.length {
+					return
+				}
+			}
+		}()
+	}
+	wg.Wait()
+	w.took = time.Since(started)
+	after, err := readUsage(s.server)
+	for i := range lists {
+		w.latencies = append(w.latencies, lists[i].latencies...)
+		w.written = append(w.written, lists[i].written...)
+	}
+	w.ops = len(w.latencies)
+	w.server, w.client = after.server-before.server, after.client-before.client
+	w.other = max(0, after.machine-before.machine-w.server-w.client)
+	return errors.Join(append(errs, err)...)
+}
+
+// ways counts how the bytes of all operations so far went.
+func (s *side) ways(ctx context.Context) (ways, error) {
+	w := s.mover.ways()
+	if s.fabric == "" {
+		return w, nil
+	}
+	served, err := s.server.paths(ctx, s.fabric)
+	if err != nil {
+		return nil, err
+	}
+	w.add(served, 1)
+	return w, nil
+}
+
+// quietest returns the n windows with the least other load, in their order.
+func quietest(all []window, n int) []window {
+	if len(all) <= n {
+		return all
+	}
+	loads := make([]float64, len(all))
+	for i, w := range all {
+		loads[i] = w.otherCores()
+	}
+	slices.Sort(loads)
+	var kept []window
+	for _, w := range all {
+		if len(kept) < n && w.otherCores() <= loads[n-1] {
+			kept = append(kept, w)
+		}
+	}
+	return kept
+}
+
+// pattern is what objects are made of: random bytes, repeated. The period is no
+// multiple of a page or a block, so that bytes at a wrong place show.
+type pattern []byte
+
+const patternBytes = 16*mib + 4093
+
+func (p pattern) fill(b []byte) {
+	for len(b) > 0 {
+		b = b[copy(b, p):]
+	}
+}
+
+// differs returns where b is not the pattern, or -1.
+func (p pattern) differs(b []byte) int {
+	for at := 0; at < len(b); at += len(p) {
+		part := b[at:min(at+len(p), len(b))]
+		if string(part) == string(p[:len(part)]) {
+			continue
+		}
+		for i := range part {
+			if part[i] != p[i] {
+				return at + i
+			}
+		}
+	}
+	return -1
+}
+
+// spoil changes a byte of each page and the last one, so that bytes which were not
+// written anew cannot pass for such.
+func spoil(b []byte) {
+	const page = 4096
+	for i := 0; i < len(b); i += page {
+		b[i] ^= 0x5a
+	}
+	if n := len(b) - 1; n > 0 && n%page != 0 {
+		b[n] ^= 0x5a
+	}
+}

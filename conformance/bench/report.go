@@ -1,0 +1,153 @@
+// Copyright 2026 The s3rdma Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package bench
+
+import (
+	"encoding/json"
+	"io"
+	"os"
+	"runtime"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Report is what a run found. As JSON it is what [Report.WriteJSON] writes.
+type Report struct {
+	Title       string      `json:"title"`
+	Started     time.Time   `json:"started"`
+	Environment Environment `json:"environment"`
+	Rows        []Row       `json:"rows"`
+	// Floors are by size.
+	Floors []Floors `json:"floors"`
+	// LeftOut says what was not measured, and why.
+	LeftOut []string `json:"left_out,omitempty"`
+	// Result is the last line of a run of [Direct].
+	Result string `json:"result,omitempty"`
+}
+
+// Environment is where it was measured.
+type Environment struct {
+	CPU        string `json:"cpu"`
+	CPUs       int    `json:"cpus"`
+	Kernel     string `json:"kernel"`
+	Go         string `json:"go"`
+	FileSystem string `json:"file_system"` // of the drives
+	Drives     int    `json:"drives"`
+	HTTPClient string `json:"http_client"`
+	// Window is the least length of a window in seconds, Repeat the number of those
+	// that count, Quiet the load in cores above which they were measured again.
+	Window float64 `json:"window_s"`
+	Repeat int     `json:"repeat"`
+	Quiet  float64 `json:"quiet_cores"`
+	// Idle is what the servers use without requests, in cores.
+	Idle map[string]float64 `json:"idle_cores"`
+}
+
+// Row is one side of one cell.
+type Row struct {
+	Op          Op    `json:"op"`
+	Size        int64 `json:"size"`
+	Concurrency int   `json:"concurrency"`
+	// Side is the fabric, or http; in a run of Direct with a word on what is special.
+	Side string `json:"side"`
+	Ops  int    `json:"ops"`
+
+	Throughput Spread `json:"gib_per_s"`
+	// ServerCPU and ClientCPU are in seconds per GiB of object bytes.
+	ServerCPU Spread `json:"server_cpu_s_per_gib"`
+	ClientCPU Spread `json:"client_cpu_s_per_gib"`
+	// Other is the load of the rest of the machine, in cores.
+	Other Spread `json:"other_cores"`
+	// P50 and P99 are latencies in milliseconds.
+	P50 float64 `json:"p50_ms"`
+	P99 float64 `json:"p99_ms"`
+	// Ways are the numbers of operations by the way of their bytes: direct, writer,
+	// diverted (by the server), http.
+	Ways map[string]int64 `json:"ways"`
+
+	// ServerOverFloor is ServerCPU over the floor's, see Floors.
+	ServerOverFloor float64 `json:"server_cpu_over_floor"`
+	// ClientOverCopy is ClientCPU over that of one copy of the bytes.
+	ClientOverCopy float64 `json:"client_cpu_over_copy"`
+	// RateOverFloor is Throughput over that of the floor's loop on one thread.
+	RateOverFloor float64 `json:"throughput_over_floor"`
+	// OverHTTP is Throughput over that of the cell's HTTP side, HTTPClientOver the
+	// HTTP client's CPU over this one's.
+	OverHTTP       float64 `json:"throughput_over_http"`
+	HTTPClientOver float64 `json:"http_client_cpu_over_this"`
+}
+
+// software tells whether the CPU makes a fabric's copy.
+func software(fabric string) bool { return fabric == "shm" || fabric == "tcp" }
+
+// row puts the windows together.
+func (b *rowBuilder) row(f Floors) Row {
+	r := Row{Op: b.cell.op, Size: int64(b.cell.size), Concurrency: b.cell.workers, Side: b.side.name, Ways: map[string]int64{}}
+	var rate, server, client, other []float64
+	var latencies []time.Duration
+	for _, w := range quietest(b.windows, b.repeat) {
+		bytes := int64(w.ops) * r.Size
+		r.Ops += w.ops
+		rate = append(rate, ratio(float64(bytes)/gib, w.took.Seconds()))
+		server = append(server, perGiB(w.server, bytes))
+		client = append(client, perGiB(w.client, bytes))
+		other = append(other, w.otherCores())
+		latencies = append(latencies, w.latencies...)
+		ways(r.Ways).add(w.ways, 1)
+	}
+	slices.Sort(latencies)
+	ms := func(share float64) float64 { return percentile(latencies, share).Seconds() * 1000 }
+	r.P50, r.P99 = ms(0.5), ms(0.99)
+	r.Throughput, r.ServerCPU, r.ClientCPU, r.Other = spreadOf(rate), spreadOf(server), spreadOf(client), spreadOf(other)
+	// HTTP is held to the floor of a software fabric: it copies as well.
+	soft := b.side.fabric == "" || software(b.side.fabric)
+	r.ServerOverFloor = ratio(r.ServerCPU.Median, f.cpu(b.cell.op, soft))
+	r.ClientOverCopy = ratio(r.ClientCPU.Median, f.Copy.CPU.Median)
+	r.RateOverFloor = r.Throughput.Median * f.seconds(b.cell.op, soft)
+	return r
+}
+
+// finish adds the rows of a size to the report.
+func (b *bench) finish(builders []*rowBuilder, f Floors) {
+	rows := make([]Row, len(builders))
+	for i, rb := range builders {
+		rows[i] = rb.row(f)
+	}
+	for i := range rows {
+		for j, rb := range builders {
+			if rb.side.fabric == "" && rb.cell == builders[i].cell {
+				rows[i].OverHTTP = ratio(rows[i].Throughput.Median, rows[j].Throughput.Median)
+				rows[i].HTTPClientOver = ratio(rows[j].ClientCPU.Median, rows[i].ClientCPU.Median)
+			}
+		}
+	}
+	b.report.Rows = append(b.report.Rows, rows...)
+	b.report.Floors = append(b.report.Floors, f)
+}
+
+// WriteJSON writes the report.
+func (r Report) WriteJSON(w io.Writer) error {
+	e := json.NewEncoder(w)
+	e.SetIndent("", "  ")
+	return e.Encode(r)
+}
+
+// environment describes this machine, as far as it tells.
+func environment(dir string, o Options) Environment {
+	e := Environment{CPU: runtime.GOARCH, CPUs: runtime.NumCPU(), Kernel: runtime.GOOS, Go: runtime.Version(), FileSystem: fileSystem(dir),
+		Drives: o.Drives, HTTPClient: httpClientName, Window: o.Window.Seconds(), Repeat: o.Repeat, Quiet: o.Quiet}
+	if b, err := os.ReadFile("/proc/sys/kernel/osrelease"); err == nil {
+		e.Kernel += " " + strings.TrimSpace(string(b))
+	}
+	if b, err := os.ReadFile("/proc/cpuinfo"); err == nil {
+		for _, line := range strings.Split(string(b), "\n") {
+			if name, value, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(name) == "model name" {
+				e.CPU = strings.TrimSpace(value)
+				break
+			}
+		}
+	}
+	return e
+}
