@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/s3rdma/s3rdma/checksum"
 	"github.com/s3rdma/s3rdma/rdmaio"
 )
 
@@ -96,6 +97,11 @@ var plainHeaders = map[string]bool{
 	http.CanonicalHeaderKey(HeaderBytes):        true,
 	http.CanonicalHeaderKey(HeaderSession):      true,
 	http.CanonicalHeaderKey(HeaderPSN):          true,
+
+	http.CanonicalHeaderKey(checksum.HeaderPolicy):    true,
+	http.CanonicalHeaderKey(checksum.HeaderAlgorithm): true,
+	http.CanonicalHeaderKey(checksum.HeaderBlock):     true,
+	http.CanonicalHeaderKey(checksum.HeaderBlocks):    true,
 }
 
 // IsControlHeader tells whether the header of this canonical name belongs to a

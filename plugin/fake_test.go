@@ -19,6 +19,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/s3rdma/s3rdma/checksum"
 	"github.com/s3rdma/s3rdma/rdmaio"
 	"github.com/s3rdma/s3rdma/rdmaio/staging"
 )
@@ -247,7 +248,7 @@ func (s *store) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 		w.Header().Set("ETag", etag(b))
-		w.Header().Set("X-Amz-Checksum-Crc32", "AAAAAA==")
+		w.Header().Set("X-Amz-Checksum-Crc32", checksum.Of(checksum.CRC32, b).Base64())
 		http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(b))
 	}
 }

@@ -209,7 +209,7 @@ func (g *getWriter) finish() *Error {
 }
 
 // commit sends the success: the handler's header with an empty body.
-func (g *getWriter) commit(d Dialect, keepChecksums bool) {
+func (g *getWriter) commit(d Dialect, in *integrity, keepChecksums bool) {
 	h := g.header
 	if !keepChecksums {
 		// SDKs compare these with the body, which is empty, and fail.
@@ -222,6 +222,7 @@ func (g *getWriter) commit(d Dialect, keepChecksums bool) {
 	h.Del("Transfer-Encoding")
 	h.Del("Trailer")
 	h.Set("Content-Length", "0")
+	in.prove(h)
 	d.Succeed(h, g.status, g.total)
 	replaceHeader(g.outer.Header(), h)
 	g.outer.WriteHeader(g.status)

@@ -48,6 +48,12 @@ type Config struct {
 	// request. (A signed descriptor could point at a third host.)
 	AllowPeers []netip.Prefix
 
+	// ChecksumGet and ChecksumPut are the least that is done for the integrity of a
+	// GET's and a PUT's bytes; a request may ask for more. The zero value, region, has
+	// a checksum over the bytes that moved computed for each transfer, and told to the
+	// client.
+	ChecksumGet, ChecksumPut checksum.Policy
+
 	// ConnectUnsigned lets peers connect an RC queue pair without a signature, as
 	// existing clients do. The session has no owner then: it becomes that of the first
 	// identity whose signed request names it. Object requests must be signed always.
@@ -207,13 +213,16 @@ func (q *request) serve() *Error {
 	if err != nil {
 		return err
 	}
-	var sums []checksum.Sum
 	if q.op.stores() {
-		if sums, err = checkEnvelope(r, d); err != nil {
+		if err := checkBody(r); err != nil {
 			return err
 		}
 	} else if hasBody(r) {
 		return invalidRequest(reasonBody, "A GET with a memory descriptor must not have a body.")
+	}
+	sums, err := q.integrity(d)
+	if err != nil {
+		return err
 	}
 	f := p.fabrics[d.Transport.String()]
 	if f == nil {
@@ -239,7 +248,7 @@ func (q *request) serve() *Error {
 	}
 	defer t.close() // if the handler panics; else it is closed by then
 	if q.op == OpGetObject {
-		return q.get(t, id, d)
+		return q.get(t, id, d, sums)
 	}
 	return q.put(t, id, d, sums)
 }
@@ -345,10 +354,13 @@ func openError(d rdmaio.Descriptor, err error) *Error {
 }
 
 // get serves a GET whose transfer is ready.
-func (q *request) get(t *transfer, id Identity, d rdmaio.Descriptor) *Error {
+func (q *request) get(t *transfer, id Identity, d rdmaio.Descriptor, sums *integrity) *Error {
 	inner, err := q.s.Divert(q.r, id, nil, 0)
 	if err != nil {
 		return q.divertFailed(err)
+	}
+	if sums.sum != nil {
+		t.sumInto(sums.sum)
 	}
 	g := newGetWriter(q.w, t, d.Size)
 	q.next.ServeHTTP(g, inner.WithContext(context.WithValue(inner.Context(), directKey{}, &Sink{g})))
@@ -356,13 +368,18 @@ func (q *request) get(t *transfer, id Identity, d rdmaio.Descriptor) *Error {
 	g.path.tell(&q.info)
 	q.info.Bytes = int64(t.at)
 	q.info.Err = t.err
+	if e == nil && !g.passed {
+		if err := sums.contradicts(g.header, g.status); err != nil {
+			e = sumMismatch(err)
+		}
+	}
 	switch {
 	case e != nil:
 		return e
 	case g.passed:
 		q.info.Outcome, q.info.Reason = OutcomePassed, reasonServerAnswer
 	default:
-		g.commit(q.bearer.dialect, strings.EqualFold(q.r.Header.Get("x-amz-checksum-mode"), "ENABLED"))
+		g.commit(q.bearer.dialect, sums, strings.EqualFold(q.r.Header.Get("x-amz-checksum-mode"), "ENABLED"))
 		q.info.Outcome = OutcomeServed
 	}
 	q.info.Status = g.status
@@ -370,15 +387,8 @@ func (q *request) get(t *transfer, id Identity, d rdmaio.Descriptor) *Error {
 }
 
 // put serves a PUT or an UploadPart whose transfer is ready.
-func (q *request) put(t *transfer, id Identity, d rdmaio.Descriptor, sums []checksum.Sum) *Error {
-	body := &putBody{size: int64(d.Size), t: t}
-	if v, ok := q.s.(ChecksumVerifier); !ok || !v.VerifiesChecksums() {
-		verify, err := checksum.NewVerifier(sums...)
-		if err != nil {
-			return badDigest("The checksums cannot be verified: %v.", err)
-		}
-		body.verify = verify
-	}
+func (q *request) put(t *transfer, id Identity, d rdmaio.Descriptor, sums *integrity) *Error {
+	body := &putBody{size: int64(d.Size), t: t, sums: sums}
 	inner, err := q.s.Divert(q.r, id, body, body.size)
 	if err != nil {
 		return q.divertFailed(err)
@@ -402,6 +412,7 @@ func (q *request) put(t *transfer, id Identity, d rdmaio.Descriptor, sums []chec
 	case !complete:
 		return transferFailed("The server answered with success, but took only part of the %d bytes.", body.size)
 	default:
+		sums.prove(answer.header)
 		q.bearer.dialect.Succeed(answer.header, answer.status, body.size)
 		answer.send(q.w)
 		q.info.Outcome = OutcomeServed
@@ -455,32 +466,19 @@ func (q *request) report(started time.Time) {
 	q.p.cfg.Listener.requestDone(q.info)
 }
 
-// checkEnvelope refuses a PUT whose HTTP message contradicts its descriptor, and
-// returns the checksums that it declares of the real bytes.
-func checkEnvelope(r *http.Request, d rdmaio.Descriptor) ([]checksum.Sum, *Error) {
+// checkBody refuses a PUT whose HTTP message contradicts its descriptor.
+func checkBody(r *http.Request) *Error {
 	sha := r.Header.Get("x-amz-content-sha256")
 	switch {
 	case strings.HasPrefix(sha, "STREAMING-"),
 		r.Header.Get("x-amz-decoded-content-length") != "",
 		r.Header.Get("x-amz-trailer") != "",
 		strings.Contains(strings.ToLower(r.Header.Get("Content-Encoding")), "aws-chunked"):
-		return nil, invalidRequest(reasonBody, "An aws-chunked body or trailer cannot go with a memory descriptor: the body is in memory. Send no body, sign with UNSIGNED-PAYLOAD, and declare the checksum of the memory in a header.")
+		return invalidRequest(reasonBody, "An aws-chunked body or trailer cannot go with a memory descriptor: the body is in memory. Send no body, sign with UNSIGNED-PAYLOAD, and declare the checksum of the memory in a header.")
 	case hasBody(r):
-		return nil, invalidRequest(reasonBody, "The request bears both a body and a memory descriptor. Send one of them.")
+		return invalidRequest(reasonBody, "The request bears both a body and a memory descriptor. Send one of them.")
 	}
-	sums, err := checksum.FromHeader(r.Header)
-	switch {
-	case errors.Is(err, checksum.ErrUnknownAlgorithm):
-		return nil, declined(reasonChecksum, "A declared checksum cannot be verified: %v. Use plain HTTP, or another algorithm.", err)
-	case err != nil:
-		return nil, &Error{http.StatusBadRequest, "InvalidDigest", err.Error(), reasonChecksum, false}
-	}
-	for _, s := range sums {
-		if s.IsEmpty() {
-			return nil, badDigest("%s is the checksum of an empty body, but the window has %d bytes: an SDK has added its default. Declare the checksum of the memory, or have the SDK compute checksums only when required.", s.Algorithm().Header(), d.Size)
-		}
-	}
-	return sums, nil
+	return nil
 }
 
 // hasBody tells whether r brings an HTTP body. A body of unknown length counts,

@@ -11,8 +11,6 @@ import (
 	"maps"
 	"net/http"
 	"sync"
-
-	"github.com/s3rdma/s3rdma/checksum"
 )
 
 // putBody is the body that the server's handler reads on a PUT: bytes come from
@@ -23,8 +21,8 @@ import (
 // match; otherwise with an error that is no EOF, so that the handler stores
 // nothing.
 type putBody struct {
-	size   int64
-	verify *checksum.Verifier // nil if the server does it
+	size int64
+	sums *integrity
 
 	mu      sync.Mutex // a handler may leave a readahead goroutine behind
 	t       *transfer
@@ -127,9 +125,7 @@ func (b *putBody) ask() {
 
 // advance counts p, the beginning of what peek returned, as handed out.
 func (b *putBody) advance(p []byte) error {
-	if b.verify != nil {
-		b.verify.Write(p)
-	}
+	b.sums.write(p)
 	b.off += len(p)
 	b.read += int64(len(p))
 	if b.off == b.have {
@@ -154,12 +150,10 @@ func (b *putBody) Close() error { return nil }
 
 // complete is called when the last byte is about to be handed out.
 func (b *putBody) complete() error {
-	if b.verify != nil {
-		if err := b.verify.Verify(); err != nil {
-			b.err = err
-			b.failure = badDigest("The bytes read from memory do not match: %v.", err)
-			return err
-		}
+	if err := b.sums.arrived(); err != nil {
+		b.err = err
+		b.failure = badDigest("The bytes read from memory do not match: %v.", err)
+		return err
 	}
 	b.eof = true
 	return nil

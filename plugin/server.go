@@ -81,9 +81,10 @@ type Server interface {
 	WriteError(w http.ResponseWriter, r *http.Request, e *Error)
 }
 
-// ChecksumVerifier is a [Server] whose handler itself compares x-amz-checksum-*
-// and Content-MD5 with the body it reads, and stores nothing on a mismatch. The
-// plugin then does not compute them a second time.
+// ChecksumVerifier is a [Server] whose handler itself compares Content-MD5 and one
+// x-amz-checksum-* of the five that all S3 servers know (CRC32, CRC32C, CRC64NVME, SHA1,
+// SHA256) with the body it reads, and stores nothing on a mismatch. The plugin then does
+// not compute them a second time; others it verifies in any case.
 type ChecksumVerifier interface {
 	VerifiesChecksums() bool
 }
@@ -142,6 +143,7 @@ const (
 	reasonBody         = "body"
 	reasonWindow       = "window"
 	reasonChecksum     = "checksum"
+	reasonEnvelope     = "envelope"
 	reasonOwner        = "owner"
 	reasonStaging      = "staging"
 	reasonSessions     = "sessions"
@@ -152,6 +154,10 @@ const (
 // CodeNoSession is the error code of a decline (501) because the descriptor's
 // session does not exist: the client should connect again.
 const CodeNoSession = "NoSuchRDMASession"
+
+// CodeChecksumMismatch is the error code of a GET (500) whose bytes, as they were sent,
+// do not have the checksum that the server keeps with the object.
+const CodeChecksumMismatch = "RDMAChecksumMismatch"
 
 // declined: not able or not willing, use plain HTTP.
 func declined(reason, format string, args ...any) *Error {

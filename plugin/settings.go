@@ -14,6 +14,7 @@ import (
 
 	"github.com/dustin/go-humanize"
 
+	"github.com/s3rdma/s3rdma/checksum"
 	"github.com/s3rdma/s3rdma/rdmaio"
 	"github.com/s3rdma/s3rdma/rdmaio/shm"
 	"github.com/s3rdma/s3rdma/rdmaio/staging"
@@ -53,6 +54,8 @@ type Settings struct {
 	MinWindow    uint64
 	AllowPeers   []netip.Prefix
 	Parse        rdmaio.ParseOptions
+	// ChecksumGet and ChecksumPut as in Config.
+	ChecksumGet, ChecksumPut checksum.Policy
 	// ETag is for the server to heed; the plugin computes none.
 	ETag ETagPolicy
 	// ConnectUnsigned as in Config.
@@ -130,6 +133,10 @@ var settingsTable = []parseSetting{
 			s.MinWindow = uint64(n)
 			return err
 		}},
+	{Setting{"rdma-checksum-get", "none", "checksums of a GET, at least: region (over the bytes that moved, for clients that look), envelope (a signature over the whole message), both or none; requests may ask for more"},
+		func(s *Settings, v string) (err error) { s.ChecksumGet, err = checksum.ParsePolicy(v); return }},
+	{Setting{"rdma-checksum-put", "region", "checksums of a PUT, at least, as above; those that a request declares are verified always"},
+		func(s *Settings, v string) (err error) { s.ChecksumPut, err = checksum.ParsePolicy(v); return }},
 	{Setting{"rdma-etag", "auto", "the ETag of what is stored by RDMA: md5, fast (random, in the form of a multipart upload's; no MD5 is computed) or auto (md5 unless the request brings another checksum of the whole object). For servers that leave the choice"},
 		func(s *Settings, v string) (err error) { s.ETag, err = ParseETagPolicy(v); return }},
 	{Setting{"rdma-shm-socket", "", "path of the unix socket of the shm fabric; empty makes one in a private directory"},
@@ -191,7 +198,7 @@ func SettingsTable() []Setting {
 // setting is checked, also if rdma is off. The error joins a *[SettingError] for
 // each bad one.
 func ParseSettings(get func(name string) string) (Settings, error) {
-	s := Settings{Fabrics: []string{rdmaio.TransportSHM.String()}, Verbs: verbs.Options{SelfTest: true}}
+	s := Settings{Fabrics: []string{rdmaio.TransportSHM.String()}, Verbs: verbs.Options{SelfTest: true}, ChecksumGet: checksum.PolicyNone}
 	var errs []error
 	for _, t := range settingsTable {
 		v := strings.TrimSpace(get(t.Name))
@@ -216,6 +223,7 @@ func (s Settings) Open(l EventListener) (*Plugin, error) {
 	cfg := Config{
 		StallTimeout: s.StallTimeout, MinWindow: s.MinWindow,
 		AllowPeers: s.AllowPeers, ConnectUnsigned: s.ConnectUnsigned, Parse: s.Parse, Listener: l,
+		ChecksumGet: s.ChecksumGet, ChecksumPut: s.ChecksumPut,
 	}
 	if !s.On {
 		return New(cfg)

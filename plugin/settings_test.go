@@ -16,6 +16,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
+	"github.com/s3rdma/s3rdma/checksum"
 	"github.com/s3rdma/s3rdma/rdmaio/verbs"
 )
 
@@ -36,7 +37,11 @@ func TestDefaults(t *testing.T) {
 	if _, err := parse(pairs...); err != nil {
 		t.Errorf("a default is refused: %v", err)
 	}
-	if s, err := parse(); err != nil || s.On || len(s.Fabrics) != 1 {
+	s, err := parse()
+	if err != nil || s.On || len(s.Fabrics) != 1 || s.ChecksumGet != checksum.PolicyNone || s.ChecksumPut != checksum.PolicyRegion {
+		t.Errorf("%+v, %v", s, err)
+	}
+	if s, err := parse("rdma-checksum-get", "both", "rdma-checksum-put", "envelope"); err != nil || s.ChecksumGet != checksum.PolicyBoth || s.ChecksumPut != checksum.PolicyEnvelope {
 		t.Errorf("%+v, %v", s, err)
 	}
 	if env := SettingsTable()[1].Env("MINIO_"); env != "MINIO_RDMA_FABRIC" {
@@ -52,6 +57,7 @@ func TestBadSettings(t *testing.T) {
 		{"rdma-allow-peers", "10.0.0.0/33"}, {"rdma-allow-peers", "host"}, {"rdma-stall-timeout", "0s"},
 		{"rdma-session-idle", "1000h"}, {"rdma-max-sessions", "0"}, {"rdma-max-sessions-per-user", "x"},
 		{"rdma-min-size", "8GiB"}, {"rdma-shm-mode", "999"}, {"rdma-shm-mode", "0"}, {"rdma-shm-uids", "root"}, {"rdma-base64", "2"}, {"rdma-etag", "sha1"},
+		{"rdma-checksum-get", "all"}, {"rdma-checksum-put", "Region"},
 	} {
 		_, err := parse(c[0], c[1])
 		var se *SettingError

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -38,6 +39,8 @@ type transfer struct {
 	write    bool           // to the window, not from it
 	pieces   []rdmaio.Slice // one or more
 	unit     int            // what their lengths are multiples of
+	software bool           // a CPU moves the bytes
+	sum      io.Writer      // of what is written to the window, in order; or nil
 
 	todo    chan job      // to the pump; nil until it is needed
 	done    chan error    // from the pump: the oldest piece under way is off the wire
@@ -51,15 +54,29 @@ type transfer struct {
 	closed bool
 }
 
+// sumPart is how much of a piece is hashed at a time, where a CPU moves the bytes: what
+// it has just copied is in its cache still. A device is told of all first, and moves
+// them meanwhile.
+const sumPart = 512 << 10
+
+// sumInto has w told of all bytes that are written to the window, in order. Before the
+// first submit.
+func (t *transfer) sumInto(w io.Writer) {
+	t.sum = w
+	if t.software {
+		t.maxPost = min(t.maxPost, sumPart)
+	}
+}
+
 // job is the first n bytes of a piece.
 type job struct{ piece, n int }
 
 // newTransfer takes over link and pieces (at least one); release is called when
 // neither is in use any more.
 func newTransfer(ctx context.Context, link rdmaio.Link, pieces []rdmaio.Slice, unit int, c rdmaio.Capabilities, write bool, stall time.Duration, release func()) *transfer {
-	t := &transfer{link: link, release: release, pieces: pieces, unit: unit, maxPost: c.MaxTransfer, write: write, stall: stall}
+	t := &transfer{link: link, release: release, pieces: pieces, unit: unit, maxPost: c.MaxTransfer, software: c.Software, write: write, stall: stall}
 	t.maxBatch = max(1, len(pieces)/2)
-	if c.Software {
+	if t.software {
 		t.maxBatch = 1 // a fence costs nothing
 	}
 	t.ctx, t.cancel = context.WithCancelCause(ctx)
@@ -195,6 +212,9 @@ func (t *transfer) post(s rdmaio.Slice, n int) error {
 			return err
 		}
 		t.timer.Reset(t.stall)
+		if t.sum != nil {
+			t.sum.Write(part.Bytes()) // the fabric only reads it
+		}
 		t.at += uint64(part.Len)
 		off += part.Len
 	}
