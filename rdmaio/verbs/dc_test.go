@@ -1,6 +1,8 @@
 // Copyright 2026 The s3rdma Authors
 // SPDX-License-Identifier: Apache-2.0
 
+//go:build linux
+
 package verbs
 
 import (

@@ -49,28 +49,31 @@ func addressOf(mem []byte) uint64 {
 // Bytes is the memory, always the same slice; nil for a dma-buf.
 func (e *exposed) Bytes() []byte { return e.mem }
 
-// enter registers the memory with a rail.
-func (e *exposed) enter(r *rail) error {
+// enter registers the memory with a rail, for the first time.
+func (e *exposed) enter(r *rail) (err error) {
 	e.rail = r
+	if e.owner.windows(r) {
+		e.window = new(window)
+	}
+	e.mr, err = e.register(r)
+	return err
+}
+
+// register registers the memory once more.
+func (e *exposed) register(r *rail) (*ibv.MR, error) {
 	access := remote(e.access)
-	windows := e.owner.windows(r)
-	if windows {
+	if e.window != nil {
 		// The region itself gives nobody access, its window does.
 		access = ibv.AccessLocalWrite | ibv.AccessMWBind
 	}
-	var err error
 	if e.buf == nil {
-		e.mr, err = r.register(e.mem, access)
-	} else if e.mr, err = r.pd.RegDMABuf(e.buf.fd, e.buf.off, e.size, e.base, access); err != nil {
-		err = fmt.Errorf("register %d bytes of a dma-buf with %s: %w", e.size, r.port, r.explain(err))
+		return r.register(e.mem, access)
 	}
+	mr, err := r.pd.RegDMABuf(e.buf.fd, e.buf.off, e.size, e.base, access)
 	if err != nil {
-		return err
+		return nil, fmt.Errorf("register %d bytes of a dma-buf with %s: %w", e.size, r.port, r.explain(err))
 	}
-	if windows {
-		e.window = new(window)
-	}
-	return nil
+	return mr, nil
 }
 
 // Describe names n bytes at offset off.
@@ -122,11 +125,26 @@ func (e *exposed) rekey() error {
 	if e.window != nil {
 		return e.window.withdraw()
 	}
-	old := e.mr
 	// The new registration first, so that it cannot get the old one's key.
-	if err := e.enter(e.rail); err != nil {
-		e.mr = old
+	fresh, err := e.register(e.rail)
+	old := e.mr
+	if ibv.IsNoMemory(err) {
+		// There is no room for two.
+		if err := old.Dereg(); err != nil {
+			return fmt.Errorf("withdraw %d bytes: %w", e.size, err)
+		}
+		e.mr = nil
+		if fresh, err = e.register(e.rail); err == nil && fresh.RKey == old.RKey {
+			err = errors.Join(errors.New("the device gave the old key again"), fresh.Dereg())
+		}
+		old = nil
+	}
+	if err != nil {
 		return errors.Join(err, e.lock())
+	}
+	e.mr = fresh
+	if old == nil {
+		return nil
 	}
 	if err := old.Dereg(); err != nil {
 		return fmt.Errorf("withdraw %d bytes: %w", e.size, err)

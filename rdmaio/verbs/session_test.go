@@ -1,6 +1,8 @@
 // Copyright 2026 The s3rdma Authors
 // SPDX-License-Identifier: Apache-2.0
 
+//go:build linux
+
 package verbs
 
 import (
@@ -205,6 +207,82 @@ func TestWindows(t *testing.T) {
 	}
 }
 
+// A fence that is cancelled, and has no time to let transfers complete, breaks the
+// connection at both ends. Afterwards no byte moves, and the session works.
+func TestForcedFence(t *testing.T) {
+	fo, to := devices(t)
+	fo.FenceLimit = 2 * time.Millisecond
+	f := newFabric(t, fo)
+	tg := join(t, f, to, nil)
+	const size = 16 << 20
+	r, err := f.Register(memory(t, size))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	x, err := tg.Alloc(size, rdmaio.RemoteRead|rdmaio.RemoteWrite)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := describe(t, x)
+	forced := 0
+	for round := range 8 {
+		write := round%2 == 0
+		from, to := x.Bytes(), r.Bytes()
+		if write {
+			from, to = to, from
+		}
+		for i := range from {
+			from[i] = byte(round + 1)
+		}
+		clear(to)
+		ctx, cancel := context.WithCancel(context.Background())
+		l, err := f.Open(ctx, d, "me")
+		if err != nil {
+			t.Fatal(err)
+		}
+		post := l.Read
+		if write {
+			post = l.Write
+		}
+		if err := post(ctx, rdmaio.Slice{Region: r, Len: size}, 0); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, "bytes arrive", func() bool { return to[0] != 0 })
+		cancel()
+		switch err := l.Fence(ctx); {
+		case errors.Is(err, context.Canceled):
+			forced++
+		case err != nil:
+			t.Fatalf("round %d: error %v, want context.Canceled", round, err)
+		}
+		if err := l.Close(); err != nil {
+			t.Fatal(err)
+		}
+		// Whatever is still under way would bring this.
+		for i := range from {
+			from[i] = 0xff
+		}
+		time.Sleep(20 * time.Millisecond)
+		for i, b := range to {
+			if b == 0xff {
+				t.Fatalf("round %d: byte %d was moved after the fence", round, i)
+			}
+		}
+		// With such a limit the peer may not be in time, and the session is lost.
+		if f.live() == 0 {
+			tg = join(t, f, Options{Devices: tg.opt.Devices}, nil)
+			if x, err = tg.Alloc(size, rdmaio.RemoteRead|rdmaio.RemoteWrite); err != nil {
+				t.Fatal(err)
+			}
+			d = describe(t, x)
+		}
+	}
+	if forced == 0 {
+		t.Error("no fence was cancelled in time")
+	}
+}
+
 func TestDMABuf(t *testing.T) {
 	_, to := devices(t)
 	tg := NewTarget(to)
@@ -226,6 +304,32 @@ func TestDMABuf(t *testing.T) {
 	}
 	if can := supportsDMABuf(r) == yes; !can && !errors.Is(err, syscall.EOPNOTSUPP) {
 		t.Errorf("error %v, want EOPNOTSUPP", err)
+	}
+}
+
+// Registering more than may be locked says how to mend that. (Root may lock all.)
+func TestMemlockExplained(t *testing.T) {
+	var was unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_MEMLOCK, &was); err != nil {
+		t.Fatal(err)
+	}
+	limited := was
+	limited.Cur = min(was.Cur, 64<<10)
+	if err := unix.Setrlimit(unix.RLIMIT_MEMLOCK, &limited); err != nil {
+		t.Skip(err)
+	}
+	defer unix.Setrlimit(unix.RLIMIT_MEMLOCK, &was)
+	err := fakeRail().explain(syscall.ENOMEM)
+	for _, want := range []string{"RLIMIT_MEMLOCK", "64 KiB", "ulimit -l", "LimitMEMLOCK"} {
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("error %q does not mention %s", err, want)
+		}
+	}
+	if !errors.Is(err, syscall.ENOMEM) {
+		t.Error("the cause is lost")
+	}
+	if c := checkMemlock(64 << 10); c.OK || c.Remedy == "" {
+		t.Errorf("the probe finds nothing wrong with 64 KiB: %+v", c)
 	}
 }
 
