@@ -72,6 +72,9 @@ func TestClientKilled(t *testing.T) {
 	if err := survivor.CreateBucket(t.Context(), victimBucket); err != nil {
 		t.Fatal(err)
 	}
+	if err := survivor.Connect(t.Context()); err != nil {
+		t.Fatal(err)
+	}
 	storeLarge(t, raw)
 	for _, what := range []string{"put", "get"} {
 		t.Run(what, func(t *testing.T) {
@@ -98,6 +101,9 @@ func TestClientKilled(t *testing.T) {
 			}
 			// Well before a client's 10 s are over, the server has given up.
 			eventually(t, 30*time.Second, "no staging memory is lent", func() bool { return used(t, raw) == 0 })
+			eventually(t, 30*time.Second, "the dead client's session is gone", func() bool {
+				return metrics(t, raw)[`s3rdma_sessions{transport="rc"}`] == 1 // the survivor's
+			})
 			resp, err := raw.Do(t.Context(), rawhttp.Request{Method: "HEAD", Bucket: victimBucket, Key: "killed"})
 			if err != nil || resp.Status != 404 {
 				t.Errorf("an object of the killed client: %v %v", resp, err)
