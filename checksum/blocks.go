@@ -205,6 +205,30 @@ func (l List) Compare(got List) error {
 	return first
 }
 
+// ListOf computes the list of p, by all processors at once. The block size is the
+// one that [Blocks] arrives at: block, times the smallest power of two with which the
+// list has room. Errors as of [NewBlocks].
+func ListOf(alg Algorithm, block int64, p []byte) (List, error) {
+	if err := checkBlock(alg, block); err != nil {
+		return List{}, err
+	}
+	n := int64(len(p))
+	for ListLen(n, block) > int64(maxSums(alg)) {
+		block *= 2
+	}
+	return listOf(alg, block, p), nil
+}
+
+func listOf(alg Algorithm, block int64, p []byte) List {
+	n := int64(len(p))
+	l := List{Block: block, Bytes: n, Sums: make([]Sum, ListLen(n, block))}
+	inParallel(len(l.Sums), func(i int) {
+		off, n := l.Span(i)
+		l.Sums[i] = Of(alg, p[off:off+n])
+	})
+	return l
+}
+
 // inParallel calls f(0) to f(n-1) from as many goroutines as there are processors,
 // and returns when all have returned.
 func inParallel(n int, f func(i int)) {
@@ -240,13 +264,7 @@ func OfParallel(alg Algorithm, p []byte) Sum {
 	if !alg.Combinable() || len(p) < leastParallel {
 		return Of(alg, p)
 	}
-	const block = leastParallel / 4
-	l := List{Block: block, Bytes: int64(len(p)), Sums: make([]Sum, ListLen(int64(len(p)), block))}
-	inParallel(len(l.Sums), func(i int) {
-		off, n := l.Span(i)
-		l.Sums[i] = Of(alg, p[off:off+n])
-	})
-	return l.Whole()
+	return listOf(alg, leastParallel/4, p).Whole()
 }
 
 // Blocks computes a [List] of a stream whose length need not be known: when there

@@ -49,6 +49,9 @@ func TestBlocks(t *testing.T) {
 				t.Fatalf("block %d is wrong", i)
 			}
 		}
+		if l, err := ListOf(alg, asked, data[:n]); err != nil || l.Compare(b.List()) != nil {
+			t.Fatalf("computed at once, the list is another one: %v", err)
+		}
 		if b.Sum() != Of(alg, data[:n]) || b.Algorithm() != alg {
 			t.Fatal("the whole is wrong")
 		}
@@ -112,8 +115,10 @@ func TestBlocksRefuse(t *testing.T) {
 		{SHA256, 1 << 20, ErrUnknownAlgorithm}, {XXH64, 1 << 20, ErrUnknownAlgorithm}, {0, 1 << 20, ErrUnknownAlgorithm},
 		{CRC32, MinBlock - 1, ErrMalformed}, {CRC32, MaxBlock + 1, ErrMalformed}, {CRC32, -1, ErrMalformed},
 	} {
-		if _, err := NewBlocks(c.alg, c.block); !errors.Is(err, c.want) {
-			t.Errorf("%v, %d: %v", c.alg, c.block, err)
+		for _, err := range []error{second(NewBlocks(c.alg, c.block)), second(ListOf(c.alg, c.block, []byte("x")))} {
+			if !errors.Is(err, c.want) {
+				t.Errorf("%v, %d: %v", c.alg, c.block, err)
+			}
 		}
 	}
 	good := Of(CRC32, []byte("x")).Base64()

@@ -98,10 +98,17 @@ type Options struct {
 	// 0 is a minute.
 	Unsupported time.Duration
 
-	// Checksum is the algorithm of the checksum that every PUT carries; 0 is
-	// CRC64NVME. XXH64 is refused: servers do not know it, so it would not keep one
+	// Checksum is the algorithm of the checksum that every PUT carries, and of those
+	// that are asked for over received bytes; 0 is CRC64NVME. XXH64 is refused: servers do not know it, so it would not keep one
 	// that ignores the descriptor from storing an empty object.
 	Checksum checksum.Algorithm
+
+	// Policy is the least that servers are asked to do for the integrity of what goes
+	// by the fabric. The zero value, region, asks for a checksum over exactly the bytes
+	// that moved, and verifies it. A server that does not know what it is asked leaves
+	// bytes unverified that S3's own checksums do not cover; the results tell. With
+	// envelope, or both, the whole message is signed, its empty payload included.
+	Policy checksum.Policy
 }
 
 // The defaults of Options.
@@ -176,6 +183,9 @@ func New(o Options) (*Client, error) {
 	setDefault(&o.Reconnect, defaultReconnect)
 	setDefault(&o.Unsupported, defaultUnsupported)
 	setDefault(&o.Checksum, checksum.CRC64NVME)
+	if _, err := o.Policy.MarshalText(); err != nil {
+		return fail("Policy: %v", err)
+	}
 	if !o.Checksum.Valid() || o.Checksum == checksum.XXH64 {
 		return fail("Checksum %v is none that S3 servers verify", o.Checksum)
 	}

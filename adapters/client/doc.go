@@ -31,9 +31,9 @@
 //
 // Success is judged strictly, for the memory itself does not tell: the HTTP status
 // and the reply header must agree, the byte count must be an exact integer that
-// fits the window and the Content-Range, the body must be empty. On GET of a whole
-// object the checksum that the server knows is verified over the received bytes. A
-// PUT always carries the checksum of the real bytes: a server, proxy or cache that
+// fits the window and the Content-Range, the body must be empty. On GET the checksum
+// of exactly the bytes that moved is asked for ([Options.Policy]) and verified, and for a
+// whole object the one that is kept with it; block by block, too, if wanted. A PUT always carries the checksum of the real bytes: a server, proxy or cache that
 // knows nothing of descriptors then refuses the empty body instead of storing it.
 //
 // # Memory

@@ -119,7 +119,17 @@ func (c *Client) download(ctx context.Context, bucket, key string, info ObjectIn
 		return res, err
 	}
 
+	// The checksum of the whole follows from those of the parts, where they are CRCs of
+	// the object's algorithm.
+	var stored checksum.Sum
+	if !o.NoVerify && len(info.Checksums) > 0 {
+		stored = info.Checksums[0]
+		if stored.Algorithm().Combinable() {
+			opts.Algorithm = stored.Algorithm()
+		}
+	}
 	size := int(info.Size)
+	sums := make([]checksum.Sum, (info.Size+partSize-1)/partSize)
 	routes := make([]Route, (info.Size+partSize-1)/partSize)
 	err = inParallel(ctx, len(routes), concurrency, func(ctx context.Context, i int) error {
 		off := i * int(partSize)
@@ -134,20 +144,45 @@ func (c *Client) download(ctx context.Context, bucket, key string, info ObjectIn
 			return fmt.Errorf("GetObject %s/%s: %d bytes of a range of %d, of an object of %d that had %d: %w",
 				bucket, key, res.N, n, res.Object.Size, info.Size, ErrProtocol)
 		}
-		routes[i] = res.Route
+		routes[i], sums[i] = res.Route, res.Verified
 		return nil
 	})
 	if err != nil {
 		return GetResult{}, err
 	}
 	res := GetResult{N: size, Route: slices.Max(routes), Object: info}
-	if !o.NoVerify && len(info.Checksums) > 0 {
-		if err := c.verify(dst, size, info.Checksums[0]); err != nil {
-			return GetResult{}, fmt.Errorf("Download %s/%s: %w", bucket, key, err)
-		}
-		res.Verified = info.Checksums[0]
+	if stored.IsZero() {
+		return res, nil
 	}
+	whole, ok := joined(sums, info.Size, partSize)
+	if ok && whole.Algorithm() == stored.Algorithm() {
+		if whole != stored {
+			err = &checksum.MismatchError{Want: stored, Got: whole, Bytes: info.Size}
+		}
+	} else {
+		err = c.verify(dst, size, stored)
+	}
+	if err != nil {
+		return GetResult{}, fmt.Errorf("Download %s/%s: over all %d bytes: %w", bucket, key, size, err)
+	}
+	res.Verified = stored
 	return res, nil
+}
+
+// joined puts the verified checksums of an object's parts together, all but the last
+// of partSize bytes. It fails if one is missing or the algorithm is no CRC.
+func joined(parts []checksum.Sum, size, partSize int64) (whole checksum.Sum, ok bool) {
+	for i, s := range parts {
+		if i == 0 {
+			whole = s
+			continue
+		}
+		var err error
+		if whole, err = checksum.Combine(whole, s, min(partSize, size-int64(i)*partSize)); err != nil {
+			return checksum.Sum{}, false
+		}
+	}
+	return whole, whole.Algorithm().Combinable()
 }
 
 // verify holds the first n bytes of a view against a checksum.

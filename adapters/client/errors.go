@@ -34,7 +34,8 @@ var (
 	// Nothing was stored, or the buffer's content is undefined.
 	ErrTransfer = errors.New("transfer failed")
 	// ErrChecksum: the server computed another checksum over the bytes than was
-	// declared (BadDigest and its relatives). Nothing was stored.
+	// declared (BadDigest and its relatives; nothing was stored), or than it keeps with
+	// the object that it has sent (RDMAChecksumMismatch).
 	ErrChecksum = errors.New("server refused the checksum")
 
 	// ErrProtocol: the answer is a success that contradicts itself: status and
@@ -113,7 +114,7 @@ func (e *Error) Is(target error) bool {
 		return e.Code == "RDMAWindowTooSmall"
 	case ErrChecksum:
 		switch e.Code {
-		case "BadDigest", "XAmzContentChecksumMismatch", "InvalidDigest", "XAmzContentSHA256Mismatch":
+		case "BadDigest", "XAmzContentChecksumMismatch", "InvalidDigest", "XAmzContentSHA256Mismatch", "RDMAChecksumMismatch":
 			return true
 		}
 	}

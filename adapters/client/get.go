@@ -57,8 +57,17 @@ type GetOptions struct {
 	// CustomerKey is the 32-byte key of an object encrypted with SSE-C.
 	CustomerKey []byte
 
-	// NoVerify asks for no checksum, and verifies none.
+	// NoVerify asks for no checksum, and verifies none, whatever Options.Policy says
+	// of the region.
 	NoVerify bool
+
+	// Algorithm is of the checksum that is asked for over the bytes that move; 0 is
+	// Options.Checksum. (An object's own checksum is of the uploader's choice.)
+	Algorithm checksum.Algorithm
+	// Block, if not 0, asks for that checksum block by block, with blocks of so many
+	// bytes, 4 KiB to 4 GiB, or larger by a power of two where there would be too many.
+	// Algorithm must be a CRC. A damaged block is named by a [*checksum.BlockError].
+	Block int64
 
 	// Force allows one way only.
 	Force Force
@@ -82,6 +91,9 @@ type GetResult struct {
 	// Verified is the checksum that the bytes were found to have; the zero Sum if
 	// the server gave none that is about exactly these bytes, or none was wanted.
 	Verified checksum.Sum
+	// Proof is what the server said about the bytes that it moved, all of which has
+	// been verified unless NoVerify; with PolicyNone if it said nothing, and by HTTP.
+	Proof checksum.RegionProof
 }
 
 // Get reads an object, or a part of it, to the start of dst, which must be large
@@ -104,6 +116,9 @@ func (c *Client) Get(ctx context.Context, bucket, key string, dst View, o GetOpt
 
 func (c *Client) get(ctx context.Context, bucket, key string, dst View, o GetOptions) (GetResult, error) {
 	g := get{bucket: bucket, key: key, dst: dst, o: o}
+	if err := g.choose(c); err != nil {
+		return GetResult{}, err
+	}
 	if _, err := g.call(); err != nil {
 		return GetResult{}, err
 	}
@@ -127,7 +142,7 @@ func (c *Client) get(ctx context.Context, bucket, key string, dst View, o GetOpt
 
 	fctx, cancel := c.bounded(ctx, dst.Len())
 	defer cancel()
-	what, resp, err := c.overFabric(fctx, dst, gen, g.call, g.judge)
+	what, resp, err := c.overFabric(fctx, dst, gen, g.fabricCall, g.judge)
 	switch what {
 	case moved:
 		g.res.Route = Fabric
@@ -151,6 +166,7 @@ type get struct {
 	bucket, key string
 	dst         View
 	o           GetOptions
+	ask         checksum.RegionRequest // on the fabric
 	res         GetResult
 	partial     bool // the last call asked for a part of the object
 	ranged      bool // by position
@@ -191,6 +207,45 @@ func (g *get) call() (*call, error) {
 	return k, nil
 }
 
+// choose decides what is asked for over the bytes that move.
+func (g *get) choose(c *Client) error {
+	g.ask = checksum.RegionRequest{Policy: c.opt.Policy}
+	alg := g.o.Algorithm
+	setDefault(&alg, c.opt.Checksum)
+	switch {
+	case g.o.NoVerify && g.o.Block != 0:
+		return fmt.Errorf("GetObject %s/%s: Block with NoVerify: %w", g.bucket, g.key, ErrInvalid)
+	case g.o.NoVerify:
+		g.ask.Policy = checksum.PolicyNone
+		if c.opt.Policy.Envelope() {
+			g.ask.Policy = checksum.PolicyEnvelope
+		}
+	case g.o.Block != 0 || g.o.Algorithm != 0 || c.opt.Policy.Region():
+		g.ask.Policy = c.opt.Policy.With(checksum.PolicyRegion)
+		g.ask.Algorithm, g.ask.Block = alg, g.o.Block
+	}
+	return checkAsk(g.ask, "GetObject "+g.bucket+"/"+g.key)
+}
+
+// checkAsk refuses what no server could do.
+func checkAsk(ask checksum.RegionRequest, what string) error {
+	h := http.Header{}
+	ask.Set(h)
+	if _, err := checksum.ParseRegionRequest(h); err != nil {
+		return fmt.Errorf("%s: %w: %w", what, ErrInvalid, err)
+	}
+	return nil
+}
+
+// fabricCall makes the request with what is asked for over the bytes that move.
+func (g *get) fabricCall() (*call, error) {
+	k, err := g.call()
+	if err == nil {
+		k.region(g.ask)
+	}
+	return k, err
+}
+
 // status is the only success that answers the call.
 func (g *get) status() int {
 	if g.partial {
@@ -208,7 +263,11 @@ func (g *get) judge(k *call, resp *http.Response) (verdict, error) {
 	if err != nil {
 		return failed, err
 	}
-	if err := g.finish(k, resp, n); err != nil {
+	proof, err := parseProof(k, resp, n, g.ask)
+	if err != nil {
+		return failed, err
+	}
+	if err := g.finish(k, resp, n, proof); err != nil {
 		return failed, err
 	}
 	return moved, nil
@@ -250,7 +309,7 @@ func (g *get) readBody(resp *http.Response, r Route) (GetResult, error) {
 		}
 		return GetResult{}, fmt.Errorf("%s: the body broke off after %d of %d bytes: %w", k.name(), got, n, err)
 	}
-	if err := g.finish(k, resp, n); err != nil {
+	if err := g.finish(k, resp, n, checksum.RegionProof{Policy: checksum.PolicyNone}); err != nil {
 		return GetResult{}, err
 	}
 	g.res.Route = r
@@ -258,9 +317,9 @@ func (g *get) readBody(resp *http.Response, r Route) (GetResult, error) {
 }
 
 // finish fills the result in, and checks the n received bytes against the answer's
-// Content-Range and checksum.
-func (g *get) finish(k *call, resp *http.Response, n int) error {
-	g.res = GetResult{N: n, Object: objectInfo(resp.Header)}
+// Content-Range and checksums.
+func (g *get) finish(k *call, resp *http.Response, n int, proof checksum.RegionProof) error {
+	g.res = GetResult{N: n, Object: objectInfo(resp.Header), Proof: proof}
 	g.res.Object.Size = int64(n)
 	if g.partial {
 		first, total, err := g.checkContentRange(resp.Header.Get("content-range"), n)
@@ -268,29 +327,58 @@ func (g *get) finish(k *call, resp *http.Response, n int) error {
 			return protocolError(k, "%v", err)
 		}
 		g.res.Offset, g.res.Object.Size = first, total
-		return nil
 	}
 	if g.o.NoVerify {
 		return nil
 	}
-	if sums := g.res.Object.Checksums; len(sums) > 0 { // one is enough: all are about the same bytes
-		if err := verifyBytes(g.dst.mem[:n], sums[0]); err != nil {
-			return fmt.Errorf("%s: %w", k.name(), err)
-		}
-		g.res.Verified = sums[0]
+	var stored checksum.Sum
+	if sums := g.res.Object.Checksums; !g.partial && len(sums) > 0 { // one is enough: all are about the same bytes
+		stored = sums[0]
 	}
+	verified, err := verifyReceived(g.dst.mem[:n], stored, proof)
+	if err != nil {
+		return fmt.Errorf("%s: over the %d received bytes: %w", k.name(), n, err)
+	}
+	g.res.Verified = verified
 	return nil
 }
 
-// verifyBytes holds received bytes against the server's checksum.
-func verifyBytes(p []byte, want checksum.Sum) error {
-	v, err := checksum.NewVerifier(want)
-	if err != nil {
-		return err
+// verifyReceived holds received bytes against the checksum that is kept with the object
+// and against the server's proof, either of which may be missing, in one pass. It
+// returns a checksum that they have.
+func verifyReceived(p []byte, stored checksum.Sum, proof checksum.RegionProof) (checksum.Sum, error) {
+	known := proof.Sum // what the bytes are known to have
+	if len(proof.List.Sums) > 0 {
+		if err := proof.List.Verify(p); err != nil {
+			return checksum.Sum{}, err
+		}
+	} else if want := stored; !want.IsZero() || !proof.Sum.IsZero() {
+		if want.IsZero() {
+			want = proof.Sum
+		}
+		if err := verifyBytes(p, want); err != nil {
+			return checksum.Sum{}, err
+		}
+		known = want
 	}
-	v.Write(p)
-	if err := v.Verify(); err != nil {
-		return fmt.Errorf("over the %d received bytes: %w", len(p), err)
+	for _, want := range []checksum.Sum{proof.Sum, stored} {
+		if want.Algorithm() == known.Algorithm() && want != known {
+			return checksum.Sum{}, &checksum.MismatchError{Want: want, Got: known, Bytes: int64(len(p))}
+		}
+	}
+	if !stored.IsZero() && stored.Algorithm() != known.Algorithm() {
+		if err := verifyBytes(p, stored); err != nil {
+			return checksum.Sum{}, err
+		}
+		known = stored
+	}
+	return known, nil
+}
+
+// verifyBytes holds bytes against a checksum.
+func verifyBytes(p []byte, want checksum.Sum) error {
+	if got := checksum.OfParallel(want.Algorithm(), p); got != want {
+		return &checksum.MismatchError{Want: want, Got: got, Bytes: int64(len(p)), WantEmpty: want.IsEmpty()}
 	}
 	return nil
 }

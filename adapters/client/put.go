@@ -40,6 +40,12 @@ type PutOptions struct {
 	// see Options.Checksum.
 	Sum checksum.Sum
 
+	// Block, if not 0, has the checksum declared block by block as well, with blocks of
+	// so many bytes, 4 KiB to 4 GiB, or larger by a power of two where there would be
+	// too many; the server then says which block is damaged. Sum's algorithm, or
+	// Options.Checksum, must be a CRC. On the fabric only.
+	Block int64
+
 	// Force allows one way only.
 	Force Force
 
@@ -83,6 +89,9 @@ type PutResult struct {
 	VersionID string
 	// Sum is the checksum that was declared.
 	Sum checksum.Sum
+	// Proof is what the server said about the bytes that it read; with PolicyNone if
+	// it said nothing, and by HTTP.
+	Proof checksum.RegionProof
 	// Route is the way that the bytes went.
 	Route Route
 	// Header is the answer's.
@@ -109,6 +118,7 @@ type put struct {
 	src         View
 	o           PutOptions
 	part        *partOf // nil: an object
+	ask         checksum.RegionRequest
 	res         PutResult
 }
 
@@ -144,8 +154,8 @@ func (c *Client) tryPut(ctx context.Context, p *put) (PutResult, error) {
 		return PutResult{}, fmt.Errorf("%s: %w", name, err)
 	}
 	defer p.src.release()
-	if p.o.Sum.IsZero() {
-		p.o.Sum = checksum.Of(c.opt.Checksum, p.src.mem)
+	if err := p.sum(c); err != nil {
+		return PutResult{}, fmt.Errorf("%s: %w", name, err)
 	}
 	if _, err := p.call(); err != nil {
 		return PutResult{}, err
@@ -167,7 +177,7 @@ func (c *Client) tryPut(ctx context.Context, p *put) (PutResult, error) {
 
 	fctx, cancel := c.bounded(ctx, p.src.Len())
 	defer cancel()
-	what, resp, err := c.overFabric(fctx, p.src, gen, p.call, p.judge)
+	what, resp, err := c.overFabric(fctx, p.src, gen, p.fabricCall, p.judge)
 	switch what {
 	case moved:
 		p.res.Route = Fabric
@@ -186,6 +196,36 @@ func (c *Client) tryPut(ctx context.Context, p *put) (PutResult, error) {
 		}
 	}
 	return PutResult{}, err
+}
+
+// sum computes what is declared of the bytes.
+func (p *put) sum(c *Client) error {
+	p.ask = checksum.RegionRequest{Policy: c.opt.Policy}
+	alg := p.o.Sum.Algorithm()
+	setDefault(&alg, c.opt.Checksum)
+	switch {
+	case p.o.Block != 0 && p.src.Len() > 0:
+		list, err := checksum.ListOf(alg, p.o.Block, p.src.mem)
+		if err != nil {
+			return fmt.Errorf("checksum block by block: %w: %w", ErrInvalid, err)
+		}
+		p.ask.Algorithm, p.ask.Block, p.ask.Blocks = alg, list.Block, list.Text()
+		setDefault(&p.o.Sum, list.Whole())
+	default:
+		if p.o.Sum.IsZero() {
+			p.o.Sum = checksum.OfParallel(alg, p.src.mem)
+		}
+	}
+	return nil
+}
+
+// fabricCall makes the request with what is asked for over the bytes that move.
+func (p *put) fabricCall() (*call, error) {
+	k, err := p.call()
+	if err == nil {
+		k.region(p.ask)
+	}
+	return k, err
 }
 
 // call makes the request, without a descriptor and without a body.
@@ -223,9 +263,18 @@ func (p *put) judge(k *call, resp *http.Response) (verdict, error) {
 	if n != p.src.Len() {
 		return failed, protocolError(k, "header %s is %d of %d bytes", headerBytes, n, p.src.Len())
 	}
+	proof, err := parseProof(k, resp, n, p.ask)
+	if err != nil {
+		return failed, err
+	}
 	if err := p.finish(k, resp); err != nil {
 		return failed, err
 	}
+	if s := proof.Sum; s.Algorithm() == p.o.Sum.Algorithm() && s != p.o.Sum {
+		// It has stored what it read, and not noticed.
+		return failed, fmt.Errorf("%s: the server stored other bytes: %w", k.name(), &checksum.MismatchError{Want: p.o.Sum, Got: s, Bytes: int64(n)})
+	}
+	p.res.Proof = proof
 	return moved, nil
 }
 
@@ -259,6 +308,7 @@ func (p *put) finish(k *call, resp *http.Response) error {
 		VersionID: resp.Header.Get("x-amz-version-id"),
 		Sum:       p.o.Sum,
 		Header:    resp.Header,
+		Proof:     checksum.RegionProof{Policy: checksum.PolicyNone},
 	}
 	if p.res.ETag == "" {
 		return protocolError(k, "a success without an ETag")

@@ -111,6 +111,14 @@ func (c *call) customerKey(key []byte) error {
 	return nil
 }
 
+// region asks for checksums over the bytes that move, on the fabric.
+func (c *call) region(ask checksum.RegionRequest) {
+	ask.Set(c.header)
+	if ask.Policy.Envelope() {
+		c.bodyHash = checksum.Empty(checksum.SHA256).Hex()
+	}
+}
+
 // xmlBody gives the call an XML document as its body, with its hash.
 func (c *call) xmlBody(doc any) error {
 	body, err := xml.Marshal(doc)

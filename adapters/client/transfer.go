@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/s3rdma/s3rdma/checksum"
 	"github.com/s3rdma/s3rdma/rdmaio"
 )
 
@@ -204,6 +205,22 @@ func checkReply(k *call, resp *http.Response, want int, most int) (int, error) {
 		return 0, protocolError(k, "header %s is %d, but the window has %d bytes", headerBytes, n, most)
 	}
 	return int(n), nil
+}
+
+// parseProof reads what a success over the fabric says of the n bytes that moved, and
+// holds it against what was asked for. A server that says nothing is one that does not
+// know what it was asked.
+func parseProof(k *call, resp *http.Response, n int, ask checksum.RegionRequest) (checksum.RegionProof, error) {
+	p, found, err := checksum.ParseRegionProof(resp.Header, int64(n))
+	switch {
+	case err != nil:
+		return p, fmt.Errorf("%s: %w: %w", k.name(), ErrProtocol, err)
+	case found && p.Policy.With(ask.Policy) != p.Policy:
+		return p, protocolError(k, "the checksum policy %v was asked for, the server says %v", ask.Policy, p.Policy)
+	case found && ask.Algorithm != 0 && p.Sum.Algorithm() != ask.Algorithm:
+		return p, protocolError(k, "a checksum %v over the region was asked for, the server sent %v", ask.Algorithm, p.Sum.Algorithm())
+	}
+	return p, nil
 }
 
 // parseDecimal reads a number of 1 to 18 decimal digits and nothing else: no sign,

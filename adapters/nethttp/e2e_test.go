@@ -50,6 +50,7 @@ type rig struct {
 
 type rigOptions struct {
 	staging staging.Options
+	wrap    func(rdmaio.Fabric) rdmaio.Fabric
 	config  func(*plugin.Config)
 	client  client.Options
 	nethttp nethttp.Options
@@ -78,6 +79,9 @@ func newRig(t testing.TB, fabric string, o rigOptions) *rig {
 	}
 	if err != nil {
 		t.Fatal(err)
+	}
+	if f != nil && o.wrap != nil {
+		f = o.wrap(f)
 	}
 	if f != nil {
 		if o.staging.Size == 0 {
