@@ -33,11 +33,11 @@ const (
 	victimBucket   = "victims"
 )
 
-// TestVictim is not a test but the client that TestClientKilled kills.
+// TestVictim is not a test but the client that TestVerbsClientKilled kills.
 func TestVictim(t *testing.T) {
 	what := os.Getenv(victimVariable)
 	if what == "" {
-		t.Skip("the child process of TestClientKilled")
+		t.Skip("the child process of TestVerbsClientKilled")
 	}
 	d := rdmaDevices(t)
 	s := &minioproc.Server{Endpoint: os.Getenv("S3RDMA_TEST_ENDPOINT")}
@@ -57,10 +57,10 @@ func TestVictim(t *testing.T) {
 	fmt.Println("victim: not killed in time:", err)
 }
 
-// TestClientKilled kills a client process while the server reads its memory, and while it
+// TestVerbsClientKilled kills a client process while the server reads its memory, and while it
 // writes it: no half object, no staging memory that stays lent, and the next client is
 // served.
-func TestClientKilled(t *testing.T) {
+func TestVerbsClientKilled(t *testing.T) {
 	d := rdmaDevices(t)
 	if d.client == d.server {
 		t.Skip("needs two devices: packets inside of one are not counted")
@@ -125,10 +125,10 @@ func storeLarge(t *testing.T, c *rawhttp.Client) {
 	}
 }
 
-// TestNoLateWrites watches a client's memory after the server has let go of it: after an
+// TestVerbsNoLateWrites watches a client's memory after the server has let go of it: after an
 // error in the middle of a GET the answer is the last that happens, and a GET that was
 // broken off leaves the memory alone once the server's transfers are fenced.
-func TestNoLateWrites(t *testing.T) {
+func TestVerbsNoLateWrites(t *testing.T) {
 	d := rdmaDevices(t)
 	if d.client == d.server {
 		t.Skip("needs two devices: packets inside of one are not counted")

@@ -46,10 +46,10 @@ type load struct {
 	lastErr          atomic.Value
 }
 
-// TestRailGoesDown: a server with two rails under load loses one. Clients of the other one
+// TestVerbsRailGoesDown: a server with two rails under load loses one. Clients of the other one
 // notice nothing. Those of this one fail in what was in flight, connect again over the
 // rail that is left, and go on.
-func TestRailGoesDown(t *testing.T) {
+func TestVerbsRailGoesDown(t *testing.T) {
 	rdmaDevices(t)
 	rails := makeRails(t)
 	s := serve(t, minioproc.Options{

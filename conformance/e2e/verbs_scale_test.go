@@ -75,12 +75,12 @@ func measure(t *testing.T) footprint {
 	}
 }
 
-// TestScale measures what a server's end of RC connections costs, and prints the table of
+// TestVerbsScale measures what a server's end of RC connections costs, and prints the table of
 // docs/scale.md. It takes a VM of its own: "go run ./conformance/softroce -scale".
 //
 // The peer is one queue pair that all connections name: to connect is a matter of the
 // server's device alone, so that only its end is measured.
-func TestScale(t *testing.T) {
+func TestVerbsScale(t *testing.T) {
 	d := rdmaDevices(t)
 	if os.Getenv("S3RDMA_SCALE") == "" {
 		t.Skip("a measurement: go run ./conformance/softroce -scale")

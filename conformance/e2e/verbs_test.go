@@ -132,9 +132,9 @@ func pattern(seed uint64, b []byte) []byte {
 	return b
 }
 
-// TestSuiteOverVerbs is the whole suite, each case a test: what cannot run in a VM says
+// TestVerbsSuite is the whole suite, each case a test: what cannot run in a VM says
 // why.
-func TestSuiteOverVerbs(t *testing.T) {
+func TestVerbsSuite(t *testing.T) {
 	d := rdmaDevices(t)
 	s := d.serve(t)
 	o := conformance.Options{Fabric: "rc", Device: conformance.Device{Names: []string{d.client}}}
@@ -219,8 +219,8 @@ func welcomeOf(resp *rawhttp.Response) (rdmaio.Welcome, error) {
 	return rdmaio.Welcome{Session: id, Token: token, PSN: uint32(psn)}, nil
 }
 
-// TestEncryptionOverVerbs: what needs TLS.
-func TestEncryptionOverVerbs(t *testing.T) {
+// TestVerbsEncryption: what needs TLS.
+func TestVerbsEncryption(t *testing.T) {
 	d := rdmaDevices(t)
 	o := d.options(t)
 	o.TLS = true
@@ -230,8 +230,8 @@ func TestEncryptionOverVerbs(t *testing.T) {
 	each(t, report)
 }
 
-// TestForeignClients: what exists today, with the switch for it.
-func TestForeignClients(t *testing.T) {
+// TestVerbsForeignClients: what exists today, with the switch for it.
+func TestVerbsForeignClients(t *testing.T) {
 	d := rdmaDevices(t)
 	s := d.serve(t, "--rdma-connect-signed=off")
 	c := newRaw(t, s)

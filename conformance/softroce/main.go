@@ -44,8 +44,8 @@ type boot struct {
 // fabric's behaviour and the suite that are held to it, with smaller objects.
 func plan(loss string) []boot {
 	return []boot{
-		{"clean", []string{"--netns2"}, ".", ".", "^TestProbe$", 17 << 20},
-		{"lossy", []string{"--netem", loss}, "^TestFabric$", "^TestSuiteOverVerbs$", "", 6 << 20},
+		{"clean", []string{"--netns2"}, ".", "^TestVerbs", "^TestProbe$", 17 << 20},
+		{"lossy", []string{"--netem", loss}, "^TestFabric$", "^TestVerbsSuite$", "", 6 << 20},
 	}
 }
 
@@ -125,7 +125,7 @@ func scale(ctx context.Context, s settings) error {
 	if err := build(ctx, &s); err != nil {
 		return err
 	}
-	t, err := s.boot(ctx, boot{name: "scale", options: []string{"--netns2", "--env", "S3RDMA_SCALE=1"}, e2e: "^TestScale$"})
+	t, err := s.boot(ctx, boot{name: "scale", options: []string{"--netns2", "--env", "S3RDMA_SCALE=1"}, e2e: "^TestVerbsScale$"})
 	if err != nil {
 		return err
 	}
