@@ -5,7 +5,7 @@ STOCK   := bin/minio-stock
 RACE    := bin/minio-race
 S3RDMA  := bin/s3rdma
 
-.PHONY: help all test test-unit test-minio test-race test-peers test-softroce lint fuzz bench demo minio clean
+.PHONY: help all test test-unit test-minio test-race test-peers test-softroce lint fuzz bench bench-direct demo minio clean
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
@@ -64,6 +64,10 @@ FUZZTIME ?= 60s
 fuzz: ## each fuzz target for FUZZTIME
 	@set -e; for p in $$($(GO) list ./...); do for f in $$($(GO) test -list '^Fuzz' $$p | grep '^Fuzz' || true); do \
 		echo "fuzz $$p $$f"; $(GO) test -run '^$$' -fuzz "^$$f$$" -fuzztime $(FUZZTIME) $$p; done; done
+
+bench-direct: minio $(STOCK) $(S3RDMA) ## the fork over shared memory against stock by HTTP and against its floor, on the disk of TMPDIR
+	@mkdir -p build
+	$(S3RDMA) bench --direct --minio $(FORK) --stock $(STOCK) --repeat 7 --json build/bench-direct.json
 
 bench: ## Go benchmarks of the parts
 	$(GO) test -run '^$$' -bench . -benchmem ./rdmaio/... ./checksum/... ./plugin/...

@@ -83,7 +83,7 @@ func (b *bench) direct(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		gets = append(gets, &side{name: name, server: fork, mover: healthy.mover, fabric: healthy.fabric,
+		gets = append(gets, &side{name: name, server: fork, mover: healthy.mover, fabric: healthy.fabric, healthy: healthy,
 			before: func(context.Context) error { return fork.loseDrives(drives) },
 			after:  func(context.Context) error { return fork.restoreDrives(drives) }})
 	}
@@ -119,7 +119,7 @@ func directLine(rows []Row) string {
 		return Row{}
 	}
 	get, put := find(Get, sideHealthy), find(Put, sideFast)
-	degraded := min(find(Get, sideOneLost).Throughput.Median, find(Get, sideTwoLost).Throughput.Median)
+	degraded := min(find(Get, sideOneLost).OverHealthy.Median, find(Get, sideTwoLost).OverHealthy.Median)
 	return fmt.Sprintf("bench-direct: get_cpu_over_floor=%.2f get_over_http=%.2f degraded_over_healthy=%.2f put_cpu_over_floor=%.2f put_over_http=%.2f client_cpu_http_over_fabric=%.1f",
-		get.ServerOverFloor, get.OverHTTP, ratio(degraded, get.Throughput.Median), put.ServerOverFloor, put.OverHTTP, get.HTTPClientOver)
+		get.ServerOverFloor, get.OverHTTP.Median, degraded, put.ServerOverFloor, put.OverHTTP.Median, get.HTTPClientOver.Median)
 }

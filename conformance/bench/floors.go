@@ -25,10 +25,13 @@ const (
 // the drives' part of a PUT costs: a goroutine for each drive writes its shard file from
 // aligned memory, as MinIO does (1 MiB at a time, O_DIRECT where there is, fdatasync).
 //
-// MD5 is beside the floor: what an ETag that is one costs.
+// MD5, Checksum and Gather are beside the floor: what an ETag that is an MD5 costs; the
+// checksum (CRC64NVME) that a client declares and a server verifies; and a copy of data
+// and parity to other memory, such as into the aligned buffers that O_DIRECT wants.
 type Floors struct {
-	Size         int64 `json:"size"`
-	Data, Parity int
+	Size   int64 `json:"size"`
+	Data   int   `json:"data"`
+	Parity int   `json:"parity"`
 	// Direct tells that drives were written by O_DIRECT.
 	Direct bool  `json:"odirect"`
 	Read   Floor `json:"read"`
@@ -37,9 +40,11 @@ type Floors struct {
 	CopyIn Floor `json:"copy_in"`
 	Encode Floor `json:"encode"`
 	// HashAll is of data and parity, per GiB of data.
-	HashAll Floor `json:"hash_all"`
-	Write   Floor `json:"write"`
-	MD5     Floor `json:"md5"`
+	HashAll  Floor `json:"hash_all"`
+	Write    Floor `json:"write"`
+	MD5      Floor `json:"md5"`
+	Checksum Floor `json:"checksum"`
+	Gather   Floor `json:"gather"`
 }
 
 // Floor is one loop, or a phase of one.
@@ -82,12 +87,12 @@ type floorParts struct {
 }
 
 // floorNames are the parts, in the order of a transfer.
-var floorNames = []string{"read", "hash", "copy", "copy in", "encode", "hash all", "write", "md5"}
+var floorNames = []string{"read", "hash", "copy", "copy in", "encode", "hash all", "write", "md5", "checksum", "gather"}
 
 // part is the Floor of a name.
 func (f *Floors) part(name string) *Floor {
 	return map[string]*Floor{"read": &f.Read, "hash": &f.Hash, "copy": &f.Copy, "copy in": &f.CopyIn,
-		"encode": &f.Encode, "hash all": &f.HashAll, "write": &f.Write, "md5": &f.MD5}[name]
+		"encode": &f.Encode, "hash all": &f.HashAll, "write": &f.Write, "md5": &f.MD5, "checksum": &f.Checksum, "gather": &f.Gather}[name]
 }
 
 // floorsOf puts repeated measurements together.

@@ -16,6 +16,8 @@ import (
 	"github.com/klauspost/reedsolomon"
 	"github.com/minio/highwayhash"
 	"golang.org/x/sys/unix"
+
+	"github.com/s3rdma/s3rdma/checksum"
 )
 
 const (
@@ -36,6 +38,7 @@ type floor struct {
 	staging []byte
 	aligned [][]byte // for each drive
 	code    reedsolomon.Encoder
+	sum     checksum.Hash
 	key     [32]byte
 }
 
@@ -78,6 +81,9 @@ func newFloor(size int, folders []string, client []byte, dir string) (_ *floor, 
 		return nil, fmt.Errorf("%d drives with shards of %d bytes of an object of %d: what geometry is that?", n, shard, size)
 	}
 	if f.code, err = reedsolomon.New(f.base.Data, f.base.Parity, reedsolomon.WithMaxGoroutines(1)); err != nil {
+		return nil, err
+	}
+	if f.sum, err = checksum.New(checksum.CRC64NVME); err != nil {
 		return nil, err
 	}
 	// Each block's slot has room for its parity and for the hashes.
@@ -260,6 +266,19 @@ func (f *floor) put(p *phases, rounds int) error {
 				f.hash(v)
 			}
 			if err := p.end("hash all"); err != nil {
+				return err
+			}
+			f.sum.Reset()
+			f.sum.Write(f.client[at : at+n]) // never fails
+			if err := p.end("checksum"); err != nil {
+				return err
+			}
+			for i, v := range views {
+				for len(v) > 0 {
+					v = v[copy(f.aligned[i], v):]
+				}
+			}
+			if err := p.end("gather"); err != nil {
 				return err
 			}
 		}

@@ -4,6 +4,7 @@
 package bench
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -34,6 +35,8 @@ type side struct {
 	// before and after put the server into its state for a window and back; nil where
 	// there is nothing to do. after is also called when ctx has ended.
 	before, after func(ctx context.Context) error
+	// healthy is the side without the fault that this one has, or nil.
+	healthy *side
 }
 
 // cell is what the sides do.
@@ -58,6 +61,11 @@ type window struct {
 	written               []string // keys
 }
 
+// rate is in GiB of objects of the given size per second.
+func (w window) rate(size int) float64 {
+	return ratio(float64(w.ops)*float64(size)/gib, w.took.Seconds())
+}
+
 // otherCores is the load of the machine beside the two processes.
 func (w window) otherCores() float64 { return ratio(w.other.Seconds(), w.took.Seconds()) }
 
@@ -67,7 +75,7 @@ type usage struct{ server, client, machine time.Duration }
 func readUsage(s *server) (u usage, err error) {
 	var errs [3]error
 	u.machine, errs[0] = machineCPU()
-	u.server, errs[1] = ProcessCPU(s.PID())
+	u.server, errs[1] = ProcessCPU(s.pid)
 	u.client, errs[2] = ProcessCPU(os.Getpid())
 	return u, errors.Join(errs[:]...)
 }
@@ -82,7 +90,7 @@ func settle(ctx context.Context, s *server) error {
 	)
 	t := time.NewTicker(look)
 	defer t.Stop()
-	was, err := ProcessCPU(s.PID())
+	was, err := ProcessCPU(s.pid)
 	if err != nil {
 		return err
 	}
@@ -92,7 +100,7 @@ func settle(ctx context.Context, s *server) error {
 			return ctx.Err()
 		case <-t.C:
 		}
-		is, err := ProcessCPU(s.PID())
+		is, err := ProcessCPU(s.pid)
 		if err != nil || is-was < quiet {
 			return err
 		}
@@ -105,7 +113,7 @@ func settle(ctx context.Context, s *server) error {
 type measurer struct {
 	length  time.Duration // of a window, at least
 	pattern pattern
-	serial  atomic.Int64 // of keys that were written
+	serial  *atomic.Int64 // of keys that were written, for all measurers of a run
 }
 
 // run measures one window of a side: workers repeat the operation until the time is
@@ -213,23 +221,17 @@ func (s *side) ways(ctx context.Context) (ways, error) {
 	return w, nil
 }
 
-// quietest returns the n windows with the least other load, in their order.
-func quietest(all []window, n int) []window {
-	if len(all) <= n {
-		return all
+// quietest returns the n rounds in which the rest of the machine did least, in their
+// order. loads has the other load of each round.
+func quietest(loads []float64, n int) []int {
+	rounds := make([]int, len(loads))
+	for i := range rounds {
+		rounds[i] = i
 	}
-	loads := make([]float64, len(all))
-	for i, w := range all {
-		loads[i] = w.otherCores()
-	}
-	slices.Sort(loads)
-	var kept []window
-	for _, w := range all {
-		if len(kept) < n && w.otherCores() <= loads[n-1] {
-			kept = append(kept, w)
-		}
-	}
-	return kept
+	slices.SortStableFunc(rounds, func(a, b int) int { return cmp.Compare(loads[a], loads[b]) })
+	rounds = rounds[:min(n, len(rounds))]
+	slices.Sort(rounds)
+	return rounds
 }
 
 // pattern is what objects are made of: random bytes, repeated. The period is no

@@ -73,10 +73,12 @@ type Row struct {
 	ClientOverCopy float64 `json:"client_cpu_over_copy"`
 	// RateOverFloor is Throughput over that of the floor's loop on one thread.
 	RateOverFloor float64 `json:"throughput_over_floor"`
-	// OverHTTP is Throughput over that of the cell's HTTP side, HTTPClientOver the
+	// OverHTTP is the throughput over that of the cell's HTTP side in the same round,
+	// OverHealthy, of a side with drives lost, over that without, HTTPClientOver the
 	// HTTP client's CPU over this one's.
-	OverHTTP       float64 `json:"throughput_over_http"`
-	HTTPClientOver float64 `json:"http_client_cpu_over_this"`
+	OverHTTP       Spread `json:"throughput_over_http"`
+	OverHealthy    Spread `json:"throughput_over_healthy"`
+	HTTPClientOver Spread `json:"http_client_cpu_over_this"`
 }
 
 // software tells whether the CPU makes a fabric's copy.
@@ -87,10 +89,10 @@ func (b *rowBuilder) row(f Floors) Row {
 	r := Row{Op: b.cell.op, Size: int64(b.cell.size), Concurrency: b.cell.workers, Side: b.side.name, Ways: map[string]int64{}}
 	var rate, server, client, other []float64
 	var latencies []time.Duration
-	for _, w := range quietest(b.windows, b.repeat) {
+	for _, w := range b.windows {
 		bytes := int64(w.ops) * r.Size
 		r.Ops += w.ops
-		rate = append(rate, ratio(float64(bytes)/gib, w.took.Seconds()))
+		rate = append(rate, w.rate(b.cell.size))
 		server = append(server, perGiB(w.server, bytes))
 		client = append(client, perGiB(w.client, bytes))
 		other = append(other, w.otherCores())
@@ -109,21 +111,34 @@ func (b *rowBuilder) row(f Floors) Row {
 	return r
 }
 
+// paired is the spread of a's value over b's, round by round. Both are of one cell.
+func paired(a, b *rowBuilder, value func(window) float64) Spread {
+	var all []float64
+	for i := range min(len(a.windows), len(b.windows)) {
+		all = append(all, ratio(value(a.windows[i]), value(b.windows[i])))
+	}
+	return spreadOf(all)
+}
+
 // finish adds the rows of a size to the report.
 func (b *bench) finish(builders []*rowBuilder, f Floors) {
-	rows := make([]Row, len(builders))
-	for i, rb := range builders {
-		rows[i] = rb.row(f)
-	}
-	for i := range rows {
-		for j, rb := range builders {
-			if rb.side.fabric == "" && rb.cell == builders[i].cell {
-				rows[i].OverHTTP = ratio(rows[i].Throughput.Median, rows[j].Throughput.Median)
-				rows[i].HTTPClientOver = ratio(rows[j].ClientCPU.Median, rows[i].ClientCPU.Median)
+	for _, x := range builders {
+		r := x.row(f)
+		rate := func(w window) float64 { return w.rate(x.cell.size) }
+		client := func(w window) float64 { return ratio(w.client.Seconds(), float64(w.ops)) }
+		for _, y := range builders {
+			if y.cell != x.cell {
+				continue
+			}
+			if y.side.fabric == "" {
+				r.OverHTTP, r.HTTPClientOver = paired(x, y, rate), paired(y, x, client)
+			}
+			if x.side.healthy != nil && y.side == x.side.healthy {
+				r.OverHealthy = paired(x, y, rate)
 			}
 		}
+		b.report.Rows = append(b.report.Rows, r)
 	}
-	b.report.Rows = append(b.report.Rows, rows...)
 	b.report.Floors = append(b.report.Floors, f)
 }
 

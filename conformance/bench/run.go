@@ -12,6 +12,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/s3rdma/s3rdma/conformance"
@@ -57,6 +58,9 @@ type Options struct {
 	// measured again, at most Repeat times for each cell; then the quietest count. 0
 	// takes all as they come.
 	Quiet float64
+	// Profile is a folder for CPU profiles of the servers, one for each side of each
+	// cell, taken after the cell was measured; "" takes none.
+	Profile string
 	// Out gets what happens as it happens; nil nobody.
 	Out io.Writer
 }
@@ -125,7 +129,7 @@ func newBench(o Options, title string) (*bench, error) {
 	b.undo = append(b.undo, func() error { return os.RemoveAll(dir) })
 	var key [32]byte
 	binary.LittleEndian.PutUint64(key[:], 0x5eed)
-	b.m = measurer{length: o.Window, pattern: make([]byte, patternBytes)}
+	b.m = measurer{length: o.Window, pattern: make([]byte, patternBytes), serial: new(atomic.Int64)}
 	rand.NewChaCha8(key).Read(b.m.pattern) // never fails
 	b.report = Report{Title: title, Started: time.Now().UTC(), Environment: environment(dir, o)}
 	return b, nil
@@ -248,7 +252,7 @@ func (b *bench) idle(ctx context.Context, servers ...*server) error {
 		if err := settle(ctx, s); err != nil {
 			return err
 		}
-		before, err := ProcessCPU(s.PID())
+		before, err := ProcessCPU(s.pid)
 		if err != nil {
 			return err
 		}
@@ -257,7 +261,7 @@ func (b *bench) idle(ctx context.Context, servers ...*server) error {
 			return ctx.Err()
 		case <-time.After(look):
 		}
-		after, err := ProcessCPU(s.PID())
+		after, err := ProcessCPU(s.pid)
 		if err != nil {
 			return err
 		}
@@ -320,15 +324,16 @@ func (b *bench) size(ctx context.Context, size int, sides []*side, servers []*se
 type rowBuilder struct {
 	side    *side
 	cell    cell
-	windows []window
-	repeat  int // how many of them count
+	windows []window // those that count, by round
 }
 
-// cell measures all sides in turns, and the floor with them.
+// cell measures all sides in turns, and the floor with them. Of the rounds the quietest
+// count.
 func (b *bench) cell(ctx context.Context, c cell, sides []*side, f *floor) (rows []*rowBuilder, floors []floorParts, err error) {
 	for _, s := range sides {
-		rows = append(rows, &rowBuilder{side: s, cell: c, repeat: b.o.Repeat})
+		rows = append(rows, &rowBuilder{side: s, cell: c})
 	}
+	var loads []float64
 	rounds := b.o.Repeat
 	for round := 0; round < rounds; round++ {
 		parts, err := f.measure()
@@ -336,25 +341,50 @@ func (b *bench) cell(ctx context.Context, c cell, sides []*side, f *floor) (rows
 			return nil, nil, err
 		}
 		floors = append(floors, parts)
-		noisy := false
+		load := 0.0
 		for _, r := range rows {
-			w, err := b.m.run(ctx, r.side, c)
-			if err == nil && len(w.written) > 0 {
-				if round == 0 {
-					err = r.side.server.check(ctx, b.m.pattern, w.written[0], c.size)
+			if round == 0 { // the first use of anything is slower
+				if _, err := b.turn(ctx, measurer{pattern: b.m.pattern, serial: b.m.serial}, r.side, c); err != nil {
+					return nil, nil, err
 				}
-				err = errors.Join(err, r.side.server.remove(ctx, w.written))
-				w.written = nil
 			}
+			w, err := b.turn(ctx, b.m, r.side, c)
 			if err != nil {
 				return nil, nil, err
 			}
-			noisy = noisy || b.o.Quiet > 0 && w.otherCores() > b.o.Quiet
+			load = max(load, w.otherCores())
 			r.windows = append(r.windows, w)
 		}
-		if noisy && rounds < 2*b.o.Repeat {
+		loads = append(loads, load)
+		if b.o.Quiet > 0 && load > b.o.Quiet && rounds < 2*b.o.Repeat {
 			rounds++
 		}
 	}
+	chosen := quietest(loads, b.o.Repeat)
+	for _, r := range rows {
+		var windows []window
+		for _, i := range chosen {
+			windows = append(windows, r.windows[i])
+		}
+		r.windows = windows
+	}
+	if b.o.Profile != "" {
+		for _, s := range sides {
+			if err := b.profile(ctx, s, c); err != nil {
+				return nil, nil, err
+			}
+		}
+	}
 	return rows, floors, nil
+}
+
+// turn measures one window. Of what it wrote, one object is read back and compared, and
+// all is removed.
+func (b *bench) turn(ctx context.Context, m measurer, s *side, c cell) (window, error) {
+	w, err := m.run(ctx, s, c)
+	if err == nil && len(w.written) > 0 {
+		err = errors.Join(s.server.check(ctx, b.m.pattern, w.written[0], c.size), s.server.remove(ctx, w.written))
+		w.written = nil
+	}
+	return w, err
 }

@@ -24,6 +24,7 @@ const (
 // server is a MinIO that is measured.
 type server struct {
 	*minioproc.Server
+	pid   int
 	name  string
 	dir   string
 	admin *rawhttp.Client
@@ -53,6 +54,7 @@ func startServer(ctx context.Context, name, binary, dir string, drives int, fabr
 		Env: []string{"MINIO_PROMETHEUS_AUTH_TYPE=public"}}); err != nil {
 		return nil, fmt.Errorf("start the server %s: %w", name, err)
 	}
+	s.pid = s.PID()
 	defer func() {
 		if err != nil {
 			s.stop()
@@ -145,7 +147,9 @@ func (s *server) dataDrives(p pattern, drives int, key string, data, n int) ([]i
 	for shard := range n {
 		want := make([]byte, look)
 		at := shard * ((blockSize + data - 1) / data)
-		copy(want, p[at%len(p):])
+		for i := range want {
+			want[i] = p[(at+i)%len(p)]
+		}
 		for i, folder := range s.folders(drives, key) {
 			names, err := filepath.Glob(filepath.Join(folder, "*", "part.1"))
 			if err != nil || len(names) != 1 {

@@ -27,12 +27,12 @@ func (r Report) WriteTable(w io.Writer) error {
 	fmt.Fprint(w, "\n\n")
 
 	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
-	line(t, "OP", "SIZE", "N", "SIDE", "GIB/S", "/HTTP", "/FLOOR", "SERVER CPU", "/FLOOR", "CLIENT CPU", "/COPY", "HTTP/THIS", "P50 MS", "P99 MS", "OPS", "OTHER", "WAYS")
+	line(t, "OP", "SIZE", "N", "SIDE", "GIB/S", "/HTTP", "/HEALTHY", "/FLOOR", "SERVER CPU", "/FLOOR", "CLIENT CPU", "/COPY", "HTTP/THIS", "P50 MS", "P99 MS", "OPS", "OTHER", "WAYS")
 	for _, x := range r.Rows {
 		line(t, string(x.Op), bytesText(x.Size), fmt.Sprint(x.Concurrency), x.Side,
-			spread(x.Throughput, "%.2f"), times(x.OverHTTP), times(x.RateOverFloor),
+			spread(x.Throughput, "%.2f"), spread(x.OverHTTP, "%.2fx"), spread(x.OverHealthy, "%.2fx"), times(x.RateOverFloor),
 			spread(x.ServerCPU, "%.3f"), times(x.ServerOverFloor),
-			spread(x.ClientCPU, "%.4f"), times(x.ClientOverCopy), times(x.HTTPClientOver),
+			spread(x.ClientCPU, "%.4f"), times(x.ClientOverCopy), spread(x.HTTPClientOver, "%.3gx"),
 			fmt.Sprintf("%.2f", x.P50), fmt.Sprintf("%.2f", x.P99), fmt.Sprint(x.Ops), spread(x.Other, "%.2f"), waysText(x.Ways))
 	}
 	if err := t.Flush(); err != nil {

@@ -32,6 +32,7 @@ type benchCommand struct {
 	Memory      byteSize      `help:"Bound on the clients' buffers; what needs more is left out." default:"4GiB"`
 	Quiet       float64       `help:"Measure again where the rest of the machine used more than so many cores; 0 takes all." default:"0.15"`
 	JSON        string        `help:"Write the report as JSON to this file." type:"path" placeholder:"FILE"`
+	Profile     string        `help:"Put CPU profiles of the servers, taken after each measurement, into this folder." type:"existingdir" placeholder:"DIR"`
 	deviceFlags
 }
 
@@ -52,7 +53,7 @@ func (b *byteSize) UnmarshalText(text []byte) error {
 // the last one.
 func (c *benchCommand) Run(ctx context.Context) (err error) {
 	o := bench.Options{Fork: c.Minio, Stock: c.Stock, Dir: c.Dir, Drives: c.Drives, Fabrics: c.Fabric, Device: c.device(),
-		Concurrency: c.Concurrency, Repeat: c.Repeat, Window: c.Window, Memory: int64(c.Memory), Quiet: c.Quiet, Out: os.Stderr}
+		Concurrency: c.Concurrency, Repeat: c.Repeat, Window: c.Window, Memory: int64(c.Memory), Quiet: c.Quiet, Profile: c.Profile, Out: os.Stderr}
 	for _, s := range c.Sizes {
 		o.Sizes = append(o.Sizes, int64(s))
 	}

@@ -30,6 +30,7 @@ func TestCommandLine(t *testing.T) {
 		{"conform", "--endpoint", "http://h:1", "--fabric", "shm", "--run", "put/*", "--level", "must", "--json", "f", "--junit", "g"},
 		{"conform", "--off"}, {"conform", "--list"}, {"demo", "--fabric", "tcp", "--large", "1"}, {"demo", "--interop"},
 		{"get", "s3://b/a/key", "f"}, {"stat", "s3://b/k", "--fabric", "none"}, {"put", "main.go", "s3://b/k", "--only"},
+		{"bench"}, {"bench", "--direct", "--json", "f"}, {"bench", "--sizes", "64KiB,1MiB", "--concurrency", "1,2", "--op", "put", "--fabric", "shm,tcp", "--window", "1s"},
 	} {
 		if _, err := parser.Parse(good); err != nil {
 			t.Errorf("%v: %v", good, err)
@@ -38,6 +39,7 @@ func TestCommandLine(t *testing.T) {
 	for _, bad := range [][]string{
 		{}, {"conform", "--fabric", "ether"}, {"conform", "--level", "perhaps"}, {"put", "main.go"},
 		{"stat", "b/k"}, {"stat", "s3://b"}, {"stat", "s3:///k"}, {"stat", "s3://b/"},
+		{"bench", "--sizes", "many"}, {"bench", "--op", "delete"}, {"bench", "--fabric", "http"},
 	} {
 		if _, err := parser.Parse(bad); err == nil {
 			t.Errorf("%v: no error", bad)
