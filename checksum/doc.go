@@ -12,20 +12,11 @@
 // Reading it is strict ([Decode]): a value is either exactly what [Sum.Base64]
 // would write or it is refused.
 //
-// A PUT goes through the package like this. [FromHeader] collects what the
-// request declares. [NewVerifier] turns that into an io.Writer; the bytes read
-// out of the client's memory are written to it, stripe by stripe, while they are
-// still in the cache; every declared algorithm sees each stripe in the same pass.
-// [Verifier.Verify] then says whether the bytes are the ones that were declared:
-//
-//	sums, err := checksum.FromHeader(r.Header)
-//	v, err := checksum.NewVerifier(sums...)
-//	for each stripe { v.Write(stripe) }
-//	err = v.Verify() // errors.Is(err, checksum.ErrMismatch)
-//
-// The mismatch that occurs most in practice has a flag of its own
-// ([MismatchError.WantEmpty]): the SDKs' default checksum, taken over the HTTP
-// body, which is empty when the bytes travel by RDMA.
+// [FromHeader] collects what a PUT declares; a [Verifier] of it is an io.Writer for the
+// bytes, stripe by stripe while they are still in the cache, and then says whether they
+// are those that were declared ([ErrMismatch]).
+// The mismatch that occurs most has a flag of its own ([MismatchError.WantEmpty]): the
+// SDKs' default checksum, taken over the HTTP body, which is empty here.
 //
 // Pieces can be hashed apart, in any order and in parallel, and their CRCs put
 // together ([Combine], [Blocks], [List]). Other algorithms have no such property.
@@ -53,25 +44,19 @@
 // (x-amz-checksum-mode) and takes the whole object. C: the same, where it is of the
 // algorithm that the server computes: it compares before it answers.
 //
-// Nothing finds a change of the client's memory after it was verified, of staging
-// after it was, or of the message by whoever has the key.
-//
 // # Concurrency and memory
 //
-// Functions, Sums, Algorithms and Policies may be used from many goroutines at
-// once. A Hash, [Set] or [Verifier] belongs to one goroutine at a time. Write
-// keeps no reference to its argument, does not change it and allocates nothing.
+// Values may be used from many goroutines at once. A Hash, [Set], [Blocks] or [Verifier]
+// belongs to one at a time; Write keeps no reference to its argument, does not change
+// it and allocates nothing.
 //
 // # Caveats
 //
-// Nothing here protects against an adversary: CRCs and XXH64 can be forged, and
-// MD5 and SHA-1 have known collisions. They find errors.
+// CRCs and XXH64 can be forged, MD5 and SHA-1 have collisions: they find errors, and
+// keep nobody out.
 //
 // Composite checksums ("value-N", of a multipart object) are parsed
 // ([ParseComposite]) but cannot be verified from an object's bytes alone.
-//
-// Checksums in HTTP trailers are not looked at: a request whose bytes travel by
-// RDMA has no body to trail.
 //
 // SHA-512, XXH3 and XXH128, which S3 also defines, are reported as
 // [ErrUnknownAlgorithm], never skipped.
