@@ -104,7 +104,7 @@ func (c Case) Topic() string {
 func Cases() []Case {
 	return slices.Concat(
 		plainCases(), sessionCases(), putCases(), getCases(), rangeCases(), conditionCases(),
-		descriptorCases(), bodyCases(), checksumCases(), multipartCases(), metadataCases(),
+		descriptorCases(), bodyCases(), checksumCases(), integrityCases(), multipartCases(), metadataCases(),
 		versionCases(), encryptionCases(), otherCases(), trapCases(), lifecycleCases(),
 	)
 }

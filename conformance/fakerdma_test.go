@@ -17,6 +17,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/s3rdma/s3rdma/checksum"
 	"github.com/s3rdma/s3rdma/rdmaio"
 )
 
@@ -175,11 +176,62 @@ func (f *fakeRDMA) serveToken(w http.ResponseWriter, r *http.Request, values []s
 		fakeError(w, 403, "AccessDenied", "no")
 		return
 	}
-	if r.Method == "PUT" {
-		f.put(w, r, s, d)
-	} else {
-		f.get(w, r, s, d)
+	ask, status := f.policy(r, who)
+	switch {
+	case status == 501:
+		declined(w)
+	case status != 0:
+		fakeError(w, status, "InvalidRequest", "no")
+	case r.Method == "PUT":
+		f.put(w, r, s, d, ask)
+	default:
+		f.get(w, r, s, d, ask)
 	}
+}
+
+// policy reads what a request asks of its checksums, or returns the status to refuse it
+// with. The server's own policy is region.
+func (f *fakeRDMA) policy(r *http.Request, who fakeIdentity) (checksum.RegionRequest, int) {
+	ask, err := checksum.ParseRegionRequest(r.Header)
+	switch {
+	case errors.Is(err, checksum.ErrUnknownAlgorithm):
+		return ask, 501
+	case err != nil:
+		return ask, 400
+	}
+	if !f.is("a request can ask for less") || r.Header.Get(checksum.HeaderPolicy) == "" {
+		ask.Policy = ask.Policy.With(checksum.PolicyRegion)
+	}
+	if ask.Algorithm == 0 {
+		ask.Algorithm = checksum.CRC64NVME
+	}
+	for name := range r.Header {
+		name = strings.ToLower(name)
+		wanted := strings.HasPrefix(name, checksum.RegionPrefix) && !f.is("policies need no signature")
+		if ask.Policy.Envelope() && (strings.HasPrefix(name, "x-amz-") || name == "range") {
+			wanted = true
+		}
+		if wanted && !slices.Contains(who.signed, name) {
+			return ask, 403
+		}
+	}
+	if ask.Policy.Envelope() && !f.is("the payload's hash may be missing") && r.Header.Get("X-Amz-Content-Sha256") == "UNSIGNED-PAYLOAD" {
+		return ask, 400
+	}
+	return ask, 0
+}
+
+// prove says what moved.
+func (f *fakeRDMA) prove(h http.Header, ask checksum.RegionRequest, moved []byte) checksum.RegionProof {
+	p := checksum.RegionProof{Policy: ask.Policy}
+	if p.Policy.Region() {
+		p.Sum = checksum.Of(ask.Algorithm, moved)
+	}
+	if ask.Block > 0 {
+		p.List, _ = checksum.ListOf(ask.Algorithm, ask.Block, moved)
+	}
+	p.Set(h)
+	return p
 }
 
 func transferFailed(w http.ResponseWriter) {
@@ -197,7 +249,7 @@ func (f *fakeRDMA) reach(s *fakeSession, d rdmaio.Descriptor) ([]byte, int, bool
 	return s.target.find(d.RKey)
 }
 
-func (f *fakeRDMA) put(w http.ResponseWriter, r *http.Request, s *fakeSession, d rdmaio.Descriptor) {
+func (f *fakeRDMA) put(w http.ResponseWriter, r *http.Request, s *fakeSession, d rdmaio.Descriptor, ask checksum.RegionRequest) {
 	if d.Size == 0 && !f.is("an empty window is an empty object") {
 		fakeError(w, 400, "InvalidRequest", "no bytes")
 		return
@@ -214,8 +266,10 @@ func (f *fakeRDMA) put(w http.ResponseWriter, r *http.Request, s *fakeSession, d
 		data = data[:n-1]
 	}
 	if f.is("checksums are not verified") {
-		for _, name := range []string{"Crc32", "Crc32c", "Crc64nvme", "Sha1", "Sha256"} {
-			r.Header.Del("X-Amz-Checksum-" + name)
+		for name := range r.Header {
+			if strings.HasPrefix(name, "X-Amz-Checksum-") {
+				r.Header.Del(name)
+			}
 		}
 		r.Header.Del("Content-Md5")
 	}
@@ -227,8 +281,19 @@ func (f *fakeRDMA) put(w http.ResponseWriter, r *http.Request, s *fakeSession, d
 	if f.is("metadata is dropped") {
 		r.Header.Del("X-Amz-Meta-One")
 	}
+	if ask.Blocks != "" && !f.is("a damaged block is stored") {
+		declared, err := checksum.ParseList(ask.Algorithm, ask.Block, int64(n), ask.Blocks)
+		if err == nil {
+			err = declared.Verify(data)
+		}
+		if err != nil {
+			fakeError(w, 400, "BadDigest", err.Error())
+			return
+		}
+	}
 	answer := f.inner(r, data)
 	if answer.Code == 200 {
+		f.prove(answer.Header(), ask, data)
 		answer.Header().Set(headerBytes, strconv.Itoa(len(data)))
 		if !f.is("a PUT bears no reply") {
 			answer.Header().Set(headerReply, "200")
@@ -282,9 +347,16 @@ func relay(w http.ResponseWriter, answer *httptest.ResponseRecorder, body []byte
 	w.Write(body)
 }
 
-func (f *fakeRDMA) get(w http.ResponseWriter, r *http.Request, s *fakeSession, d rdmaio.Descriptor) {
+func (f *fakeRDMA) get(w http.ResponseWriter, r *http.Request, s *fakeSession, d rdmaio.Descriptor, ask checksum.RegionRequest) {
 	answer := f.inner(r, nil)
 	data := answer.Body.Bytes()
+	if answer.Code == 200 || answer.Code == 206 {
+		moved := data
+		if f.is("a range's checksum is another's") && answer.Code == 206 {
+			moved = data[1:]
+		}
+		f.prove(answer.Header(), ask, moved)
+	}
 	mem, base, ok := f.reach(s, d)
 	off := int(d.Addr) - base
 	if f.is("failed conditions write") && answer.Code == 412 && ok {
