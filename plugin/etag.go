@@ -18,8 +18,10 @@ const (
 	ETagAuto ETagPolicy = iota
 	// ETagMD5 is the MD5 of the bytes.
 	ETagMD5
-	// ETagFast is random, with the "-1" of a multipart ETag, so that nobody takes it
-	// for an MD5. A request with Content-MD5 has its MD5 verified, and as its ETag.
+	// ETagFast is random. An object's has the "-1" of a multipart ETag, so that nobody
+	// takes it for an MD5; a part's, which nobody but the server needs to understand,
+	// may look like one. A request with Content-MD5 has its MD5 verified, and as its
+	// ETag.
 	ETagFast
 )
 

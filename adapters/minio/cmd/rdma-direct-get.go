@@ -36,13 +36,20 @@ type rdmaGet struct {
 	ctx         context.Context
 	set         *erasureObjects
 	fi          FileInfo
-	meta        []FileInfo   // by shard
-	disks       []StorageAPI // by shard
-	way         string       // rdmaPathDirect or rdmaPathWriter
+	meta        []FileInfo // by shard, as disks
+	disks       []StorageAPI
+	raw         rdmaQuorum
+	way         string // rdmaPathDirect or rdmaPathWriter
 	off, length int64
 
 	started bool
 	err     error // of the transfer
+}
+
+// rdmaQuorum is what getObjectFileInfo found, in the order of the set's drives.
+type rdmaQuorum struct {
+	meta  []FileInfo
+	disks []StorageAPI
 }
 
 // open prepares the transfer. If it returns a reason, nothing has happened (no
@@ -87,12 +94,12 @@ func (g *rdmaGet) open(ctx context.Context, z *erasureServerPools, rs *HTTPRange
 	if err != nil {
 		return nil, "", toObjectErr(err, g.bucket, g.object)
 	}
-	g.fi = fi
+	g.fi, g.raw = fi, rdmaQuorum{meta, disks}
 	if !fi.Deleted {
 		g.disks, g.meta = shuffleDisksAndPartsMetadataByIndex(disks, meta, fi)
 	}
 	g.way = rdmaPathDirect
-	reason = rdmaNotDirect(rdmaFacts{layer: z, object: name, header: h, fi: &g.fi, local: g.localShards(), room: g.sink.MaxNext()})
+	reason = rdmaNotDirect(rdmaFacts{layer: z, object: name, fi: &g.fi, local: g.localShards(), room: g.sink.MaxNext()})
 	if reason != "" {
 		if !rdmaCanWrite(reason) {
 			return nil, reason, nil
@@ -160,7 +167,7 @@ func (g *rdmaGet) move() (err error) {
 	}
 	w := rdmaSinkWriter{sink: g.sink}
 	if g.way == rdmaPathWriter {
-		err = g.set.getObjectWithFileInfo(g.ctx, g.bucket, g.object, g.off, g.length, &w, g.fi, g.meta, g.disks)
+		err = g.set.getObjectWithFileInfo(g.ctx, g.bucket, g.object, g.off, g.length, &w, g.fi, g.raw.meta, g.raw.disks)
 	} else {
 		err = g.read(&w)
 	}

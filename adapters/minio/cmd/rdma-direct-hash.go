@@ -21,7 +21,7 @@ import (
 // rdmaHashReader returns a hash reader of the same body as data, which computes no
 // MD5 where the settings and the request allow that, and CRC64NVME about ten times
 // faster. Everything else is verified as MinIO's handler has told data to.
-func rdmaHashReader(ctx context.Context, data *PutObjReader) (*PutObjReader, error) {
+func rdmaHashReader(ctx context.Context, data *PutObjReader, part bool) (*PutObjReader, error) {
 	d, ok := ctx.Value(rdmaDivertKey).(*rdmaDiverted)
 	if !ok || d.reader == nil || !globalServerCtxt.StrictS3Compat {
 		return data, nil // without strict compatibility there is no MD5 anyway
@@ -50,10 +50,18 @@ func rdmaHashReader(ctx context.Context, data *PutObjReader) (*PutObjReader, err
 		}
 		body = &rdmaSumReader{r: body, left: data.Size(), hash: h, want: sum}
 	}
-	r, err := hash.NewReaderWithOpts(ctx, body, hash.Options{
+	o := hash.Options{
 		Size: data.Size(), ActualSize: data.ActualSize(),
-		MD5Hex: hex.EncodeToString(md5), SHA256Hex: data.SHA256HexString(), DisableMD5: fast,
-	})
+		MD5Hex: hex.EncodeToString(md5), SHA256Hex: data.SHA256HexString(),
+	}
+	switch {
+	case fast && part:
+		// MinIO insists on 32 digits. Without strict compatibility it does the same.
+		o.ForceMD5 = mustGetUUIDBytes()
+	case fast:
+		o.DisableMD5 = true // MinIO makes up an ETag that ends in -1
+	}
+	r, err := hash.NewReaderWithOpts(ctx, body, o)
 	if err != nil {
 		return nil, err
 	}

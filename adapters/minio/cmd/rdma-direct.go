@@ -49,11 +49,12 @@ type rdmaFacts struct {
 	size  int64 // of the object or part
 
 	// Of a GET.
-	header http.Header
-	object string    // as the request names it
-	fi     *FileInfo // nil before the metadata is read
-	local  int       // shards on drives of this node
-	room   int       // the most contiguous bytes of the sink
+	header http.Header // the request's
+	again  bool        // not the first time that the handler asks
+	object string      // as the request names it
+	fi     *FileInfo   // nil before the metadata is read
+	local  int         // shards on drives of this node
+	room   int         // the most contiguous bytes of the sink
 
 	// Of a PUT or an UploadPart.
 	put      bool
@@ -96,7 +97,7 @@ func rdmaNotDirect(f rdmaFacts) string {
 		return ""
 	}
 	switch {
-	case f.header.Get(xMinIOExtract) == "true":
+	case f.again || f.header.Get(xMinIOExtract) == "true":
 		return rdmaNoExtract
 	case isVeeamSOSAPIObject(f.object):
 		return rdmaNoVirtual
@@ -154,11 +155,13 @@ func newRDMALayer() ObjectLayer {
 // GetObjectNInfo implements ObjectLayer.
 func (l rdmaLayer) GetObjectNInfo(ctx context.Context, bucket, object string, rs *HTTPRangeSpec, h http.Header, opts ObjectOptions) (*GetObjectReader, error) {
 	sink, ok := plugin.SinkOf(ctx)
-	if !ok {
+	d, diverted := ctx.Value(rdmaDivertKey).(*rdmaDiverted)
+	if !ok || !diverted {
 		return l.ObjectLayer.GetObjectNInfo(ctx, bucket, object, rs, h, opts)
 	}
 	g := &rdmaGet{sink: sink, bucket: bucket, object: object}
-	reason := rdmaNotDirect(rdmaFacts{layer: l.ObjectLayer, object: object, header: h})
+	reason := rdmaNotDirect(rdmaFacts{layer: l.ObjectLayer, object: object, header: d.header, again: d.moved})
+	d.moved = true
 	if reason == "" {
 		var gr *GetObjectReader
 		var err error

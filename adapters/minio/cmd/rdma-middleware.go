@@ -37,6 +37,9 @@ func rdmaTookRoute(r *http.Request) bool {
 	if r.Method != http.MethodPost || route == nil {
 		return false
 	}
+	if strings.HasPrefix(r.URL.Path, minioReservedBucketPath+SlashSeparator) {
+		return false // MinIO's own: some of those have a bucket too
+	}
 	vars := mux.Vars(r)
 	_, object := vars["object"]
 	queries, _ := route.GetQueriesTemplates()

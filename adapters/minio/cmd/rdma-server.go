@@ -106,9 +106,10 @@ type rdmaDiverted struct {
 	handler http.HandlerFunc
 	body    io.ReadCloser // nil for a GET
 
-	// Of a PUT, when its handler runs: what it reads, and its header.
-	reader io.Reader
+	// What the object layer needs of the request, when its handler runs.
 	header http.Header
+	reader io.Reader // of a PUT: what the handler reads
+	moved  bool      // the object layer was asked for the bytes
 }
 
 // MinIO's handlers for diverted requests. They are its own but for gzip, as an
@@ -169,6 +170,7 @@ func (d *rdmaDiverted) serve(w http.ResponseWriter, r *http.Request) {
 		d.handler(w, r)
 		return
 	}
+	d.header = r.Header
 	tc := &mcontext.TraceCtxt{
 		AmzReqID:         outer.AmzReqID,
 		RequestRecorder:  outer.RequestRecorder,
@@ -179,7 +181,7 @@ func (d *rdmaDiverted) serve(w http.ResponseWriter, r *http.Request) {
 		tc.RequestRecorder.Reader = d.body
 		defer func() { tc.RequestRecorder.Reader = was }()
 		r.Body = tc.RequestRecorder
-		d.reader, d.header = r.Body, r.Header
+		d.reader = r.Body
 	}
 	d.handler(tc.ResponseRecorder, r.WithContext(context.WithValue(r.Context(), mcontext.ContextTraceKey, tc)))
 	rdmaCallOf(r).status = tc.ResponseRecorder.StatusCode

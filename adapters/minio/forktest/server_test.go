@@ -70,32 +70,45 @@ func (l *lockedBuffer) String() string {
 	return l.b.String()
 }
 
-// server is a running MinIO over four temporary drives.
+// server is a running MinIO over temporary drives.
 type server struct {
-	url   string
-	host  string
-	log   *lockedBuffer
-	audit *lockedBuffer // one JSON entry a line
-	cmd   *exec.Cmd
-	done  chan error
-	ended bool
+	drives []string
+	url    string
+	host   string
+	log    *lockedBuffer
+	audit  *lockedBuffer // one JSON entry a line
+	cmd    *exec.Cmd
+	done   chan error
+	ended  bool
 }
 
 // command prepares the binary with args, over four fresh drives.
 func command(t *testing.T, env, args []string) (cmd *exec.Cmd, log *lockedBuffer) {
 	t.Helper()
+	return commandOver(t, freshDrives(t, 4), env, args)
+}
+
+// freshDrives are n paths where nothing is yet.
+func freshDrives(t *testing.T, n int) (drives []string) {
+	t.Helper()
 	dir := t.TempDir()
-	args = append([]string{"server"}, args...)
-	for i := range 4 {
-		args = append(args, filepath.Join(dir, fmt.Sprintf("drive%d", i)))
+	for i := range n {
+		drives = append(drives, filepath.Join(dir, fmt.Sprintf("drive%d", i)))
 	}
+	return drives
+}
+
+func commandOver(t *testing.T, drives, env, args []string) (cmd *exec.Cmd, log *lockedBuffer) {
+	t.Helper()
+	args = append([]string{"server"}, args...)
+	args = append(args, drives...)
 	cmd = exec.Command(forkBinary(t), args...)
 	for _, kv := range os.Environ() {
 		if !strings.HasPrefix(kv, "MINIO_") {
 			cmd.Env = append(cmd.Env, kv)
 		}
 	}
-	cmd.Env = append(cmd.Env, "MINIO_CI_CD=1", "MINIO_BROWSER=off", "MINIO_UPDATE=off", "HOME="+dir,
+	cmd.Env = append(cmd.Env, "MINIO_CI_CD=1", "MINIO_BROWSER=off", "MINIO_UPDATE=off", "HOME="+filepath.Dir(drives[0]),
 		"MINIO_ROOT_USER="+rootUser, "MINIO_ROOT_PASSWORD="+rootSecret)
 	cmd.Env = append(cmd.Env, env...)
 	log = new(lockedBuffer)
@@ -103,8 +116,13 @@ func command(t *testing.T, env, args []string) (cmd *exec.Cmd, log *lockedBuffer
 	return cmd, log
 }
 
-// start runs a server until the test ends. The bucket is there.
+// start runs a server over four drives until the test ends. The bucket is there.
 func start(t *testing.T, env []string, args ...string) *server {
+	t.Helper()
+	return startOver(t, freshDrives(t, 4), env, args...)
+}
+
+func startOver(t *testing.T, drives, env []string, args ...string) *server {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -112,7 +130,7 @@ func start(t *testing.T, env []string, args ...string) *server {
 	}
 	host := l.Addr().String()
 	l.Close()
-	s := &server{url: "http://" + host, host: host, audit: new(lockedBuffer), done: make(chan error, 1)}
+	s := &server{drives: drives, url: "http://" + host, host: host, audit: new(lockedBuffer), done: make(chan error, 1)}
 	sink := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
 		s.audit.Write(append(bytes.TrimSpace(body), '\n'))
@@ -122,7 +140,7 @@ func start(t *testing.T, env []string, args ...string) *server {
 		"MINIO_AUDIT_WEBHOOK_ENABLE_TEST=on", "MINIO_AUDIT_WEBHOOK_ENDPOINT_TEST=" + sink.URL,
 		"MINIO_API_GZIP_OBJECTS=on",
 	}, env...)
-	s.cmd, s.log = command(t, env, append([]string{"--address", host}, args...))
+	s.cmd, s.log = commandOver(t, drives, env, append([]string{"--address", host}, args...))
 	if err := s.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}

@@ -129,8 +129,13 @@ func (a answer) served(t *testing.T, status, n int) {
 
 const size = 3<<20 + 5
 
-// startOn runs a server with tcp and shm, and a KMS for SSE-S3.
+// startOn runs a server over four drives with tcp and shm, and a KMS for SSE-S3.
 func startOn(t *testing.T, args ...string) (s *server, socket string) {
+	t.Helper()
+	return startOnDrives(t, 4, nil, args...)
+}
+
+func startOnDrives(t *testing.T, drives int, env []string, args ...string) (s *server, socket string) {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "rdma") // short: a socket's path is
 	if err != nil {
@@ -139,7 +144,8 @@ func startOn(t *testing.T, args ...string) (s *server, socket string) {
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	socket = filepath.Join(dir, "s")
 	args = append([]string{"--rdma=on", "--rdma-fabric=tcp,shm", "--rdma-shm-socket=" + socket}, args...)
-	s = start(t, []string{"MINIO_KMS_SECRET_KEY=key:" + base64.StdEncoding.EncodeToString(make([]byte, 32)), "MINIO_RDMA_STAGING_SIZE=32MiB"}, args...)
+	env = append([]string{"MINIO_KMS_SECRET_KEY=key:" + base64.StdEncoding.EncodeToString(make([]byte, 32)), "MINIO_RDMA_STAGING_SIZE=32MiB"}, env...)
+	s = startOver(t, freshDrives(t, drives), env, args...)
 	return s, socket
 }
 
