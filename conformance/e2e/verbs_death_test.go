@@ -13,6 +13,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -88,6 +89,7 @@ func TestVerbsClientKilled(t *testing.T) {
 				"S3RDMA_TEST_ACCESS_KEY="+s.Root.AccessKey, "S3RDMA_TEST_SECRET_KEY="+s.Root.SecretKey)
 			var said bytes.Buffer
 			cmd.Stdout, cmd.Stderr = &said, &said
+			slowDown(t, d.server, d.client)
 			before := packets(t, device)
 			if err := cmd.Start(); err != nil {
 				t.Fatal(err)
@@ -101,6 +103,7 @@ func TestVerbsClientKilled(t *testing.T) {
 			}
 			// Well before a client's 10 s are over, the server has given up.
 			eventually(t, 30*time.Second, "no staging memory is lent", func() bool { return used(t, raw) == 0 })
+			// The device has found out that nobody is there, and taken the session with it.
 			eventually(t, 30*time.Second, "the dead client's session is gone", func() bool {
 				return metrics(t, raw)[`s3rdma_sessions{transport="rc"}`] == 1 // the survivor's
 			})
@@ -240,6 +243,23 @@ func (c *signed) connect(t *testing.T, raw *rawhttp.Client) {
 	}
 	if err := c.target.Connect(t.Context(), w); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// slowDown makes the network between two devices so slow that what a killed process leaves
+// behind finds its transfers still under way.
+func slowDown(t *testing.T, devices ...string) {
+	t.Helper()
+	for _, d := range devices {
+		b, err := os.ReadFile(filepath.Join("/sys/class/infiniband", d, "ports/1/gid_attrs/ndevs/0"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		netdev := strings.TrimSpace(string(b))
+		if out, err := exec.Command("tc", "qdisc", "replace", "dev", netdev, "root", "netem", "rate", "80mbit", "limit", "100000").CombinedOutput(); err != nil {
+			t.Fatalf("tc: %v %s", err, out)
+		}
+		t.Cleanup(func() { exec.Command("tc", "qdisc", "del", "dev", netdev, "root").Run() })
 	}
 }
 
