@@ -112,15 +112,16 @@ func (f *floor) close() {
 // shardLen is the length of a shard of a block.
 func (f *floor) shardLen(block int) int { return (block + f.base.Data - 1) / f.base.Data }
 
-// slot is the memory of a block's shards and of its hashes.
-func (f *floor) slot(b int) (shards [][]byte, sums []byte) {
-	n, s := len(f.files), f.shardLen(blockSize)
-	slot := n*s + n*hashSize
+// slot is the memory of a block, whose data shards make up the block, and of its
+// hashes. Each shard has s bytes.
+func (f *floor) slot(b, s int) (block []byte, shards [][]byte, sums []byte) {
+	n, most := len(f.files), f.shardLen(blockSize)
+	slot := n*most + n*hashSize
 	mem := f.staging[b%(stagingSize/blockSize)*slot:][:slot]
 	for i := range n {
 		shards = append(shards, mem[i*s:][:s])
 	}
-	return shards, mem[n*s:]
+	return mem[:f.base.Data*s], shards, mem[n*most:]
 }
 
 // phases adds up the time of phases of a loop in one thread.
@@ -197,13 +198,13 @@ func (f *floor) get(p *phases, rounds int) error {
 		for at, b := 0, 0; at < len(f.client); at, b = at+blockSize, b+1 {
 			n := min(blockSize, len(f.client)-at)
 			s := f.shardLen(n)
-			shards, sums := f.slot(b)
+			block, shards, sums := f.slot(b, s)
 			if err := p.begin(); err != nil {
 				return err
 			}
 			for i, fd := range fds {
 				off := int64(b) * int64(hashSize+f.shardLen(blockSize))
-				iov[0], iov[1] = sums[i*hashSize:][:hashSize], shards[i][:s]
+				iov[0], iov[1] = sums[i*hashSize:][:hashSize], shards[i]
 				got, err := unix.Preadv(fd, iov, off)
 				if err != nil || got != hashSize+s && !f.inline {
 					return fmt.Errorf("read %d bytes at %d of a shard file: %d, %w", hashSize+s, off, got, err)
@@ -213,14 +214,12 @@ func (f *floor) get(p *phases, rounds int) error {
 				return err
 			}
 			for i := range fds {
-				f.hash(shards[i][:s])
+				f.hash(shards[i])
 			}
 			if err := p.end("hash"); err != nil {
 				return err
 			}
-			for i, left := 0, f.client[at:at+n]; len(left) > 0; i++ {
-				left = left[copy(left, shards[i][:s]):]
-			}
+			copy(f.client[at:at+n], block)
 			if err := p.end("copy"); err != nil {
 				return err
 			}
@@ -238,21 +237,15 @@ func (f *floor) hash(b []byte) {
 
 // put copies in, encodes and hashes.
 func (f *floor) put(p *phases, rounds int) error {
-	views := make([][]byte, len(f.files))
 	for range rounds {
 		for at, b := 0, 0; at < len(f.client); at, b = at+blockSize, b+1 {
 			n := min(blockSize, len(f.client)-at)
 			s := f.shardLen(n)
-			shards, _ := f.slot(b)
-			for i := range shards {
-				views[i] = shards[i][:s]
-			}
+			block, views, _ := f.slot(b, s)
 			if err := p.begin(); err != nil {
 				return err
 			}
-			for i, left := 0, f.client[at:at+n]; len(left) > 0; i++ {
-				left = left[copy(views[i], left):]
-			}
+			copy(block, f.client[at:at+n])
 			if err := p.end("copy in"); err != nil {
 				return err
 			}
