@@ -26,6 +26,22 @@
 // from which MinIO's statistics and audit learn what it answered and how many
 // bytes it moved.
 //
+// The handler of a diverted request has an object layer of its own, rdmaLayer, which
+// embeds MinIO's. What it can it moves past the handler, straight between drives and
+// staging memory:
+//
+//	GET  rdmaGet locks, reads the metadata and checks preconditions as MinIO does,
+//	     and returns a reader. When the handler first reads from it, its header is
+//	     written: now shards are read to their place (package erasure), while what
+//	     was read before leaves by the fabric. Drives open the files, find faults
+//	     and queue heals as for MinIO's own reads.
+//	PUT  rdmaPut waits for stripes in staging memory. MinIO's hash readers read them
+//	     where they lie; rdmaStore computes parity meanwhile, and hands shards to
+//	     each drive's CreateFile. MinIO's rename commits.
+//
+// rdmaNotDirect is the one rule for what goes so; metrics (s3rdma_paths_total) count
+// its reasons. Everything else is MinIO's own layer, its body diverted.
+//
 // On calls that move no object bytes a descriptor has no effect: it is taken away,
 // and where the signature covers it, that is verified and made anew too.
 //
@@ -33,6 +49,11 @@
 //
 // Everything that these files use of MinIO's is listed in fork/hookpoints.go; the
 // builder refuses a MinIO that differs there.
+//
+// rdmaPut repeats the order of steps of MinIO's putObject and PutObjectPart, which
+// cannot be entered half-way; a MinIO that changes them must be compared anew.
+//
+// A PUT waits for its slowest drive, as MinIO's own does at its end.
 //
 // A POST to a bucket that matches no route of MinIO's now matches one of ours, so
 // that the middlewares run for /.s3rdma-NAME/connect. What is not for the plugin

@@ -195,7 +195,7 @@ var odd = []int{5 * mib, 6*mib + 3, 5*mib + 777777, 123}
 func TestDirectGet(t *testing.T) {
 	for _, drives := range []int{4, 5, 6} {
 		t.Run(fmt.Sprint(drives, " drives"), func(t *testing.T) {
-			s, _ := startOnDrives(t, drives, []string{"MINIO_STORAGE_CLASS_STANDARD=EC:2", "MINIO_API_ODIRECT=on"})
+			s, _ := startOnDrives(t, drives, []string{"MINIO_STORAGE_CLASS_STANDARD=EC:2"})
 			f := newFabric(t, s, 20*mib)
 			keys := map[string]int{"parts": len(s.multipart(t, "parts", odd...))}
 			for _, n := range boundaries {
