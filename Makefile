@@ -34,6 +34,7 @@ lint:
 	@test -z "$$(gofmt -l . | tee /dev/stderr)" || { echo 'run gofmt -w on these files' >&2; exit 1; }
 	$(GO) vet ./...
 	$(GO) -C adapters/minio vet ./...
+	$(GO) -C conformance/awssdk vet ./...
 
 test-unit: ## all packages with the race detector, no server needed
 	$(GO) test -race ./...
@@ -45,6 +46,7 @@ SERVERS  = S3RDMA_FORK=$(CURDIR)/$(FORK) S3RDMA_STOCK=$(CURDIR)/$(STOCK)
 test-minio: minio $(STOCK) ## the suite against the fork over each fabric, and interop with stock MinIO
 	$(SERVERS) $(GO) test -count=1 -timeout 20m ./conformance/e2e/... ./conformance/minioproc ./conformance/cmd/...
 	$(SERVERS) $(GO) -C adapters/minio test -count=1 -timeout 20m ./forktest
+	$(SERVERS) $(GO) -C conformance/awssdk test -count=1 ./...
 
 test-race: $(RACE) ## the fork's own tests, with the race detector in MinIO
 	S3RDMA_FORK=$(CURDIR)/$(RACE) $(GO) -C adapters/minio test -count=1 -timeout 20m ./forktest
@@ -60,10 +62,14 @@ else
 	$(GO) run ./conformance/softroce -minio $(FORK)
 endif
 
+# Every parser of outside bytes has a target. FUZZJOBS run at once, one worker each, so
+# that a minute for all of them fits into continuous integration.
 FUZZTIME ?= 60s
-fuzz: ## each fuzz target for FUZZTIME
-	@set -e; for p in $$($(GO) list ./...); do for f in $$($(GO) test -list '^Fuzz' $$p | grep '^Fuzz' || true); do \
-		echo "fuzz $$p $$f"; $(GO) test -run '^$$' -fuzz "^$$f$$" -fuzztime $(FUZZTIME) $$p; done; done
+FUZZJOBS ?= 2
+fuzz: ## each fuzz target for FUZZTIME, FUZZJOBS at a time
+	@$(GO) test -list '^Fuzz' ./... | awk '/^Fuzz/ {f[n++] = $$1} /^ok/ {for (i = 0; i < n; i++) print $$2, f[i]; n = 0}' | \
+		xargs -P $(FUZZJOBS) -L 1 sh -c 'out=$$($(GO) test -run "^$$" -fuzz "^$$1\$$" -parallel 1 -fuzztime $(FUZZTIME) "$$0" 2>&1) || \
+			{ printf "%s\n" "$$out" >&2; exit 1; }; echo "fuzz $$0 $$1: $$(printf "%s\n" "$$out" | grep -o "execs: [0-9]*" | tail -1)"'
 
 bench-direct: minio $(STOCK) $(S3RDMA) ## the fork over shared memory against stock by HTTP and against its floor, on the disk of TMPDIR
 	@mkdir -p build
