@@ -39,8 +39,7 @@
 //	     where they lie; rdmaStore computes parity meanwhile, and hands shards to
 //	     each drive's CreateFile. MinIO's rename commits.
 //
-// rdmaNotDirect is the one rule for what goes so; metrics (s3rdma_paths_total) count
-// its reasons. Everything else is MinIO's own layer, its body diverted.
+// rdmaNotDirect is the one rule for what goes so, s3rdma_paths_total counts its reasons.
 //
 // On calls that move no object bytes a descriptor has no effect: it is taken away,
 // and where the signature covers it, that is verified and made anew too.

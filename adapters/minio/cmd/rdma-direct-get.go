@@ -58,7 +58,7 @@ func (g *rdmaGet) open(ctx context.Context, z *erasureServerPools, rs *HTTPRange
 	if err := checkGetObjArgs(ctx, g.bucket, g.object); err != nil {
 		return nil, "", err
 	}
-	name := g.object
+	name, request := g.object, ctx
 	g.object = encodeDirObject(name)
 	unlock := func() {}
 	defer func() {
@@ -118,8 +118,10 @@ func (g *rdmaGet) open(ctx context.Context, z *erasureServerPools, rs *HTTPRange
 	g.sink.SetPath(g.way, reason)
 	release := unlock
 	if fi.InlineData() || len(fi.Data) > 0 {
-		// As in MinIO: the metadata in memory has the bytes already.
+		// As in MinIO: the metadata in memory has the bytes already. The lock's
+		// context ends with the lock.
 		unlock()
+		g.ctx = request
 		release, unlock = func() {}, func() {}
 	}
 	gr, err = make(g, h, release)
