@@ -20,10 +20,11 @@ const (
 // Read, Hash and Copy are phases of one loop: for each block, the data shards are read
 // from the page cache into staging memory by preadv, as they are in the server's own
 // files; hashed (HighwayHash-256, one hash a shard and block); and copied to the
-// client's memory, a block at once as the software fabrics do. CopyIn, Encode and HashAll are those of another: copied from the
-// client's memory, parity computed (Reed-Solomon), data and parity hashed. Write is what
-// the drives' part of a PUT costs: a goroutine for each drive writes its shard file from
-// aligned memory, as MinIO does (1 MiB at a time, O_DIRECT where there is, fdatasync).
+// client's memory, a block at once as the software fabrics do. CopyIn, Encode and HashAll
+// are those of another: copied from the client's memory, parity computed (Reed-Solomon),
+// data and parity hashed. Write is what the drives' part of a PUT costs: a goroutine for
+// each drive writes its shard file from aligned memory, as MinIO does (1 MiB at a time,
+// O_DIRECT where there is, fdatasync).
 //
 // MD5, Checksum and Gather are beside the floor: what an ETag that is an MD5 costs; the
 // checksum (CRC64NVME) that a client declares and a server verifies; and a copy of data
