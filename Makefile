@@ -5,7 +5,7 @@ STOCK   := bin/minio-stock
 RACE    := bin/minio-race
 S3RDMA  := bin/s3rdma
 
-.PHONY: help all test test-unit test-minio test-race test-peers test-softroce lint fuzz bench bench-direct demo minio clean
+.PHONY: help all test test-unit test-minio test-race test-peers test-softroce lint fuzz bench bench-checksum bench-direct demo minio clean
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
@@ -44,7 +44,7 @@ test-unit: ## all packages with the race detector, no server needed
 SERVERS  = S3RDMA_FORK=$(CURDIR)/$(FORK) S3RDMA_STOCK=$(CURDIR)/$(STOCK)
 
 test-minio: minio $(STOCK) ## the suite against the fork over each fabric, and interop with stock MinIO
-	$(SERVERS) $(GO) test -count=1 -timeout 20m ./conformance/e2e/... ./conformance/minioproc ./conformance/cmd/...
+	$(SERVERS) $(GO) test -count=1 -timeout 20m ./conformance/e2e/... ./conformance/minioproc ./conformance/sumbench ./conformance/cmd/...
 	$(SERVERS) $(GO) -C adapters/minio test -count=1 -timeout 20m ./forktest
 	$(SERVERS) $(GO) -C conformance/awssdk test -count=1 ./...
 
@@ -70,6 +70,9 @@ fuzz: ## each fuzz target for FUZZTIME, FUZZJOBS at a time
 	@$(GO) test -list '^Fuzz' ./... | awk '/^Fuzz/ {f[n++] = $$1} /^ok/ {for (i = 0; i < n; i++) print $$2, f[i]; n = 0}' | \
 		xargs -P $(FUZZJOBS) -L 1 sh -c 'out=$$($(GO) test -run "^$$" -fuzz "^$$1\$$" -parallel 1 -fuzztime $(FUZZTIME) "$$0" 2>&1) || \
 			{ printf "%s\n" "$$out" >&2; exit 1; }; echo "fuzz $$0 $$1: $$(printf "%s\n" "$$out" | grep -o "execs: [0-9]*" | tail -1)"'
+
+bench-checksum: minio ## what checksums over the region cost, every algorithm against none, over shared memory
+	$(GO) run ./conformance/sumbench -minio $(FORK)
 
 bench-direct: minio $(STOCK) $(S3RDMA) ## the fork over shared memory against stock by HTTP and against its floor, on the disk of TMPDIR
 	@mkdir -p build
