@@ -43,6 +43,7 @@ func Direct(ctx context.Context, o Options) (report Report, err error) {
 
 func (b *bench) direct(ctx context.Context) error {
 	size := int(b.o.Sizes[0])
+	b.checked = make([]byte, size)
 	b.say("starting MinIO with the plugin (twice, for two kinds of ETag) and without it over %d drives each in %s", b.o.Drives, b.dir)
 	fork, err := b.start(ctx, "fork", b.o.Fork, b.o.Fabrics, "--rdma-etag=fast")
 	if err != nil {

@@ -40,7 +40,7 @@ func TestRunAgainstServers(t *testing.T) {
 	fork, stock := binaries(t)
 	dir := t.TempDir()
 	r, err := Run(t.Context(), Options{Fork: fork, Stock: stock, Dir: dir, Fabrics: []string{"shm", "tcp"}, Sizes: []int64{4 * kib, 2*mib + 5, 64 * mib},
-		Concurrency: []int{1, 3}, Repeat: 2, Window: time.Millisecond, Memory: 200 * mib})
+		Concurrency: []int{1, 3}, Repeat: 2, Window: time.Millisecond, Memory: 400 * mib})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -126,7 +126,7 @@ func (h hook) Write(p []byte) (int, error) { h(string(p)); return len(p), nil }
 func TestLostDrives(t *testing.T) {
 	fork, _ := binaries(t)
 	const size = 3 * mib
-	s, err := startServer(t.Context(), "fork", fork, t.TempDir(), 4, []string{"shm"}, size)
+	s, err := startServer(t.Context(), "fork", fork, t.TempDir(), 4, []string{"shm"}, make([]byte, size))
 	if err != nil {
 		t.Fatal(err)
 	}

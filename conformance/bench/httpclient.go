@@ -31,20 +31,18 @@ type plainHTTP struct {
 	ops       atomic.Int64
 }
 
-func newPlainHTTP(endpoint string, c rawhttp.Credentials, workers []int64) *plainHTTP {
-	h := &plainHTTP{
+// newPlainHTTP makes a mover with a worker for each piece of memory.
+func newPlainHTTP(endpoint string, c rawhttp.Credentials, memory ...[]byte) *plainHTTP {
+	return &plainHTTP{
 		endpoint: endpoint,
 		creds:    aws.Credentials{AccessKeyID: c.AccessKey, SecretAccessKey: c.SecretKey},
 		signer:   v4.NewSigner(func(o *v4.SignerOptions) { o.DisableURIPathEscaping = true }),
 		transport: &http.Transport{
-			DisableCompression: true, MaxIdleConnsPerHost: len(workers),
+			DisableCompression: true, MaxIdleConnsPerHost: len(memory),
 			ReadBufferSize: 64 * kib, WriteBufferSize: 64 * kib,
 		},
+		memory: memory,
 	}
-	for _, n := range workers {
-		h.memory = append(h.memory, make([]byte, n))
-	}
-	return h
 }
 
 func (h *plainHTTP) mem(worker int) []byte { return h.memory[worker] }

@@ -36,23 +36,23 @@ s3rdma_requests_total{op="GetObject",outcome="served"} 7
 	}
 }
 
-func TestWorkers(t *testing.T) {
-	o := Options{Sizes: []int64{mib, 64 * mib, gib}, Concurrency: []int{1, 4, 16}, Memory: 2 * gib}
-	want := make([]int64, 16)
-	for i := range want {
-		switch {
-		case i == 0:
-			want[i] = gib // 2 clients of 1 GiB
-		case i < 16:
-			want[i] = 64 * mib // 2 x 16 x 64 MiB
-		}
-	}
-	if diff := cmp.Diff(want, o.workers(2)); diff != "" {
+func TestPlan(t *testing.T) {
+	o := Options{Sizes: []int64{mib, 64 * mib, gib}, Concurrency: []int{1, 4}, Memory: 4 * gib}
+	buffers, fits := o.plan(2)
+	// 2 x (1024 + 3 x 64) + 1024 MiB; 4 GiB at once would be far more.
+	if diff := cmp.Diff([]int64{gib, 64 * mib, 64 * mib, 64 * mib}, buffers); diff != "" {
 		t.Error(diff)
 	}
+	if len(fits) != 5 || fits[load{gib, 4}] {
+		t.Errorf("what fits: %v", fits)
+	}
+	o.Memory = 3 * gib // as it is without the others
+	if buffers, fits = o.plan(2); buffers[0] != 64*mib || fits[load{gib, 1}] {
+		t.Errorf("buffers %v, what fits %v", buffers, fits)
+	}
 	o.Memory = 100
-	if got := o.workers(2); len(got) != 0 {
-		t.Errorf("100 bytes are enough for %v", got)
+	if buffers, _ := o.plan(2); len(buffers) != 0 {
+		t.Errorf("100 bytes are enough for %v", buffers)
 	}
 }
 

@@ -4,6 +4,7 @@
 package bench
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -115,6 +116,8 @@ type bench struct {
 	dir    string
 	m      measurer
 	report Report
+	// checked is the memory in which servers' objects are made and compared.
+	checked []byte
 	// undo is run in reverse when the run ends, however it ends.
 	undo []func() error
 }
@@ -146,7 +149,7 @@ func (b *bench) say(format string, args ...any) { fmt.Fprintf(b.o.Out, format+"\
 
 // start starts a server that ends with the run.
 func (b *bench) start(ctx context.Context, name, binary string, fabrics []string, args ...string) (*server, error) {
-	s, err := startServer(ctx, name, binary, b.dir, b.o.Drives, fabrics, slices.Max(b.o.Sizes), args...)
+	s, err := startServer(ctx, name, binary, b.dir, b.o.Drives, fabrics, b.checked, args...)
 	if err != nil {
 		return nil, err
 	}
@@ -166,37 +169,50 @@ func (b *bench) overFabric(ctx context.Context, name, fabric string, s *server, 
 
 // overHTTP makes a side by HTTP.
 func (b *bench) overHTTP(name string, s *server, workers []int64) *side {
-	h := newPlainHTTP(s.Endpoint, s.Root, workers)
-	b.undo = append(b.undo, h.close)
-	for i := range workers {
-		clear(h.mem(i)) // touch it
+	var memory [][]byte
+	for _, n := range workers {
+		m := make([]byte, n)
+		b.m.pattern.fill(m) // touches it
+		memory = append(memory, m)
 	}
+	h := newPlainHTTP(s.Endpoint, s.Root, memory...)
+	b.undo = append(b.undo, h.close)
 	return &side{name: name, server: s, mover: h}
 }
 
-// workers are the buffers that the cells need: of worker i the largest of the sizes
-// that run with more than i workers, within the memory that n clients may use.
-func (o *Options) workers(n int) []int64 {
-	sizes := make([]int64, slices.Max(o.Concurrency))
-	for _, c := range o.Concurrency {
-		for _, s := range o.Sizes {
-			if o.fits(s, c, n) {
-				for i := range c {
-					sizes[i] = max(sizes[i], s)
-				}
-			}
-		}
-	}
-	for i, s := range sizes {
-		if s == 0 {
-			return sizes[:i]
-		}
-	}
-	return sizes
+// load is one of the cells' sizes and numbers of requests at once.
+type load struct {
+	size    int64
+	workers int
 }
 
-// fits tells whether n clients, each with c buffers of size s, may be had.
-func (o *Options) fits(s int64, c, n int) bool { return s*int64(c)*int64(n) <= o.Memory }
+// plan decides which loads fit into Memory, the smaller ones first, and the buffers for
+// them: of worker i the largest of the sizes that run with more than i workers. clients
+// clients have such buffers each, and one of the largest size is for checking.
+func (o *Options) plan(clients int) (buffers []int64, fits map[load]bool) {
+	var all []load
+	for _, s := range o.Sizes {
+		for _, c := range o.Concurrency {
+			all = append(all, load{s, c})
+		}
+	}
+	slices.SortStableFunc(all, func(a, b load) int { return cmp.Compare(a.size*int64(a.workers), b.size*int64(b.workers)) })
+	fits = map[load]bool{}
+	for _, l := range all {
+		with := append(slices.Clone(buffers), make([]int64, max(0, l.workers-len(buffers)))...)
+		var sum int64
+		for i := range with {
+			if i < l.workers {
+				with[i] = max(with[i], l.size)
+			}
+			sum += with[i]
+		}
+		if sum*int64(clients)+with[0] <= o.Memory {
+			buffers, fits[l] = with, true
+		}
+	}
+	return buffers, fits
+}
 
 // Run measures the fork by each fabric against stock by HTTP. The report is valid also
 // with an error, as far as the run came. When ctx ends, Run ends the servers, removes
@@ -211,10 +227,11 @@ func Run(ctx context.Context, o Options) (report Report, err error) {
 	}
 	defer func() { err = errors.Join(err, b.close()); report = b.report }()
 	clients := len(o.Fabrics) + 1
-	workers := o.workers(clients)
+	workers, fits := o.plan(clients)
 	if len(workers) == 0 {
 		return report, fmt.Errorf("%w: %d bytes of Memory are not enough for a single request of %d clients", ErrOptions, o.Memory, clients)
 	}
+	b.checked = make([]byte, workers[0])
 	b.say("starting MinIO with and without the plugin over %d drives each in %s", o.Drives, b.dir)
 	fork, err := b.start(ctx, "fork", o.Fork, o.Fabrics)
 	if err != nil {
@@ -237,7 +254,7 @@ func Run(ctx context.Context, o Options) (report Report, err error) {
 		return report, err
 	}
 	for _, size := range o.Sizes {
-		if err := b.size(ctx, int(size), sides, []*server{fork, stock}, clients); err != nil {
+		if err := b.size(ctx, int(size), sides, []*server{fork, stock}, fits); err != nil {
 			return report, err
 		}
 	}
@@ -271,10 +288,10 @@ func (b *bench) idle(ctx context.Context, servers ...*server) error {
 }
 
 // size measures the cells of a size.
-func (b *bench) size(ctx context.Context, size int, sides []*side, servers []*server, clients int) error {
+func (b *bench) size(ctx context.Context, size int, sides []*side, servers []*server, fits map[load]bool) error {
 	var fitting []int
 	for _, c := range b.o.Concurrency {
-		if b.o.fits(int64(size), c, clients) {
+		if fits[load{int64(size), c}] {
 			fitting = append(fitting, c)
 		} else {
 			b.report.LeftOut = append(b.report.LeftOut, fmt.Sprintf("%s, %d at once: more than %s of buffers", bytesText(int64(size)), c, bytesText(b.o.Memory)))

@@ -40,8 +40,9 @@ func serverFabric(fabric string) string {
 }
 
 // startServer starts a MinIO with a bucket. fabrics are those to serve, none for MinIO
-// without the plugin. largest is the size of the largest object.
-func startServer(ctx context.Context, name, binary, dir string, drives int, fabrics []string, largest int64, args ...string) (_ *server, err error) {
+// without the plugin. memory holds the
+// largest object, to make and to compare it.
+func startServer(ctx context.Context, name, binary, dir string, drives int, fabrics []string, memory []byte, args ...string) (_ *server, err error) {
 	if len(fabrics) > 0 {
 		var names []string
 		for _, f := range fabrics {
@@ -63,7 +64,7 @@ func startServer(ctx context.Context, name, binary, dir string, drives int, fabr
 	if s.admin, err = rawhttp.New(rawhttp.Config{Endpoint: s.Endpoint, Credentials: s.Root}); err != nil {
 		return nil, err
 	}
-	s.plain = newPlainHTTP(s.Endpoint, s.Root, []int64{largest})
+	s.plain = newPlainHTTP(s.Endpoint, s.Root, memory)
 	resp, err := s.admin.Do(ctx, rawhttp.Request{Method: http.MethodPut, Bucket: bucket})
 	if err != nil {
 		return nil, err
