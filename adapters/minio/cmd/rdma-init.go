@@ -6,6 +6,7 @@
 package cmd
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -13,6 +14,7 @@ import (
 	"runtime"
 	"strings"
 	"sync/atomic"
+	"time"
 
 	"github.com/minio/cli"
 	"github.com/minio/mux"
@@ -21,6 +23,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/s3rdma/s3rdma/plugin"
+	"github.com/s3rdma/s3rdma/rdmaio"
 
 	"github.com/minio/minio/internal/logger"
 )
@@ -131,14 +134,29 @@ func rdmaStart(c *cli.Context) {
 	if p.Enabled() {
 		logger.Info("S3 over RDMA is on: %s", strings.Join(settings.Fabrics, ", "))
 	}
-	go func() {
-		<-GlobalContext.Done()
-		// The last thing that exit does is to take this lock: the process
-		// stays until no byte can move any more and the sockets are gone.
-		globalProfilerMu.Lock()
-		defer globalProfilerMu.Unlock()
-		shutdownLogIf(GlobalContext, p.Close())
-	}()
+	// MinIO calls this at its end, before it stops listening, exits or starts anew.
+	cancel := cancelGlobalContext
+	cancelGlobalContext = func() {
+		cancel()
+		rdmaClose(p)
+	}
+}
+
+// rdmaCloseLimit bounds how long a handler that hangs, on a drive perhaps, may hold
+// up the end of the process.
+const rdmaCloseLimit = 10 * time.Second
+
+// rdmaClose closes the plugin: when it returns no byte can move any more and the
+// sockets are gone, or the limit is reached.
+func rdmaClose(p *plugin.Plugin) {
+	done := make(chan error, 1)
+	go func() { done <- p.Close() }()
+	select {
+	case err := <-done:
+		shutdownLogIf(context.Background(), err)
+	case <-time.After(rdmaCloseLimit):
+		shutdownLogIf(context.Background(), fmt.Errorf("RDMA requests have not ended within %s", rdmaCloseLimit))
+	}
 }
 
 // rdmaSettingHint says of every setting in err how it is set here.
@@ -157,9 +175,19 @@ func rdmaSettingHint(err error, names map[string]string) error {
 	return err
 }
 
-// rdmaLogFailure logs transfers that broke; the rest is in traces and metrics.
+// rdmaLogFailure logs transfers that broke on this side. What clients do, and they
+// can do it as often as they like, is in traces and metrics.
 func rdmaLogFailure(i plugin.RequestInfo) {
-	if i.Outcome == plugin.OutcomeFailed && i.Err != nil {
+	if i.Outcome == plugin.OutcomeFailed && i.Err != nil && !rdmaClientsFault(i.Err) {
 		internalLogOnceIf(GlobalContext, fmt.Errorf("%s over %s failed: %w", i.Op, i.Transport, i.Err), "rdma-"+i.Transport)
 	}
+}
+
+func rdmaClientsFault(err error) bool {
+	for _, kind := range []error{rdmaio.ErrPeerGone, rdmaio.ErrStaleKey, rdmaio.ErrOutOfBounds, rdmaio.ErrNoSession, context.Canceled} {
+		if errors.Is(err, kind) {
+			return true
+		}
+	}
+	return false
 }
