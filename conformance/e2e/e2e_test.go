@@ -88,7 +88,7 @@ func TestSuite(t *testing.T) {
 			wantAllPass(t, suite(t, serve(t, minioproc.Options{Binary: fork, Args: args}), conformance.Options{Fabric: fabric}), "encryption/sse-c")
 		})
 		t.Run(fabric+" with TLS and compression", func(t *testing.T) {
-			s := serve(t, minioproc.Options{Binary: fork, Args: args, TLS: true,
+			s := serve(t, minioproc.Options{Binary: fork, Args: append(args, "--rdma-checksum-get=region"), TLS: true,
 				Env: []string{"MINIO_COMPRESSION_ENABLE=on", "MINIO_COMPRESSION_ALLOW_ENCRYPTION=on", "MINIO_COMPRESSION_MIME_TYPES=text/*"}})
 			wantAllPass(t, suite(t, s, conformance.Options{Fabric: fabric}))
 		})
