@@ -10,6 +10,8 @@
 // R is the throughput with the checksum over that without, the median of rounds: each
 // round measures all of them, and a ratio is taken within a round.
 //
+// "CPU" is the server's, in seconds a GiB, which other load on the machine disturbs less.
+//
 // What the client computes is not in these: it has the checksum that a PUT declares
 // beforehand, and does not verify a GET's. Its cost is in columns of its own, "client"
 // (the time of one core for the checksum alone, as throughput) and "verified" (GETs whose
@@ -37,6 +39,7 @@ import (
 	"time"
 
 	"github.com/s3rdma/s3rdma/checksum"
+	"github.com/s3rdma/s3rdma/conformance/bench"
 	"github.com/s3rdma/s3rdma/conformance/minioproc"
 )
 
@@ -84,7 +87,7 @@ func run(ctx context.Context, o options, w io.Writer) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, c.close(ctx)) }()
-	table, err := measure(ctx, c, o)
+	table, err := measure(ctx, c, o, func() (time.Duration, error) { return bench.ProcessCPU(server.PID()) })
 	if err != nil {
 		return err
 	}
@@ -106,8 +109,9 @@ func inMemory(size int) string {
 type turn struct {
 	name string
 	do   func(context.Context) error
-	// rates are the throughputs of the rounds, in bytes a second.
-	rates []float64
+	// rates are the throughputs of the rounds, in bytes a second, and cpus what the
+	// server spent, in seconds a GiB.
+	rates, cpus []float64
 }
 
 // row is one algorithm; the first is none.
@@ -120,7 +124,7 @@ type row struct {
 type table []row
 
 // measure takes all turns round by round.
-func measure(ctx context.Context, c *conn, o options) (table, error) {
+func measure(ctx context.Context, c *conn, o options, cpu func() (time.Duration, error)) (table, error) {
 	var t table
 	var turns []*turn
 	add := func(name string, do func(context.Context) error) *turn {
@@ -153,16 +157,27 @@ func measure(ctx context.Context, c *conn, o options) (table, error) {
 	for range o.rounds + 1 {
 		for _, x := range turns {
 			start := time.Now()
+			before, err := cpu()
+			if err != nil {
+				return nil, err
+			}
 			for range o.count {
 				if err := x.do(ctx); err != nil {
 					return nil, fmt.Errorf("%s: %w", x.name, err)
 				}
 			}
-			x.rates = append(x.rates, float64(o.count)*float64(o.size)/time.Since(start).Seconds())
+			took := time.Since(start)
+			after, err := cpu()
+			if err != nil {
+				return nil, err
+			}
+			n := float64(o.count) * float64(o.size)
+			x.rates = append(x.rates, n/took.Seconds())
+			x.cpus = append(x.cpus, (after-before).Seconds()/n*(1<<30))
 		}
 	}
 	for _, x := range turns {
-		x.rates = x.rates[1:] // the first round warms up
+		x.rates, x.cpus = x.rates[1:], x.cpus[1:] // the first round warms up
 	}
 	return t, nil
 }
@@ -170,7 +185,7 @@ func measure(ctx context.Context, c *conn, o options) (table, error) {
 // write prints the table and the line.
 func (t table) write(w io.Writer) error {
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(tw, "checksum\tGET GiB/s\tover none\tverified GiB/s\tover none\tPUT GiB/s\tover none\tclient GiB/s\t")
+	fmt.Fprintln(tw, "checksum\tGET GiB/s\tover none\tCPU\tverified GiB/s\tover none\tPUT GiB/s\tover none\tCPU\tclient GiB/s\t")
 	none := t[0]
 	var line string
 	for _, r := range t {
@@ -181,7 +196,8 @@ func (t table) write(w io.Writer) error {
 			verified, over = gib(median(r.verified.rates)), fmt.Sprintf("%.2f", ratio(r.verified, none.get))
 			client = gib(r.client)
 		}
-		fmt.Fprintf(tw, "%s\t%s\t%.2f\t%s\t%s\t%s\t%.2f\t%s\t\n", name, gib(median(r.get.rates)), get, verified, over, gib(median(r.puts.rates)), put, client)
+		fmt.Fprintf(tw, "%s\t%s\t%.2f\t%.2f\t%s\t%s\t%s\t%.2f\t%.2f\t%s\t\n", name, gib(median(r.get.rates)), get, median(r.get.cpus),
+			verified, over, gib(median(r.puts.rates)), put, median(r.puts.cpus), client)
 		if r.alg == checksum.CRC64NVME {
 			line = fmt.Sprintf("bench-checksum: crc64nvme_get_over_none=%.3f crc64nvme_put_over_none=%.3f", get, put)
 		}

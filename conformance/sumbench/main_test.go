@@ -33,7 +33,7 @@ func TestRatios(t *testing.T) {
 }
 
 func TestTable(t *testing.T) {
-	rates := func(v float64) *turn { return &turn{rates: []float64{v, v, v}} }
+	rates := func(v float64) *turn { return &turn{rates: []float64{v, v, v}, cpus: []float64{0.25}} }
 	var out strings.Builder
 	err := table{
 		{get: rates(4 << 30), puts: rates(2 << 30)},
@@ -42,7 +42,7 @@ func TestTable(t *testing.T) {
 	if err != nil || !strings.HasSuffix(out.String(), "\nbench-checksum: crc64nvme_get_over_none=0.750 crc64nvme_put_over_none=0.500\n") {
 		t.Errorf("%v\n%s", err, &out)
 	}
-	if !regexp.MustCompile(`CRC64NVME +3\.00 +0\.75 +2\.00 +0\.50 +1\.00 +0\.50 +8\.00`).MatchString(out.String()) {
+	if !regexp.MustCompile(`CRC64NVME +3\.00 +0\.75 +0\.25 +2\.00 +0\.50 +1\.00 +0\.50 +0\.25 +8\.00`).MatchString(out.String()) {
 		t.Errorf("%s", &out)
 	}
 }
