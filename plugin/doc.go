@@ -29,6 +29,12 @@
 // would take a PUT for an empty object, and known clients would believe that
 // their data is stored.
 //
+// What checksums are held against when the payload is empty is said by a policy for each
+// direction, of which a request may ask more (package checksum has the table,
+// integrity.go the doing). The sum of a GET is computed by the goroutine that moves the
+// bytes, while they are in its cache and the handler fills the next piece: one core
+// hashes what another reads. Splitting it among more would take them from other requests.
+//
 // # Caveats
 //
 // The descriptor must be among the signed headers, and the request must not be
