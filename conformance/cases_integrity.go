@@ -105,7 +105,7 @@ func integrityCases() []Case {
 	}
 	return append(all, []Case{
 		{ID: "checksum/never-ignored", Level: Must, Needs: []Need{NeedFabric}, Source: srcMatrix,
-			Rule: "a wrong checksum of an algorithm that not all servers know, or a second one beside a right one, is refused or the request declined; nothing is stored",
+			Rule: "a wrong checksum of an algorithm that not all servers know, a second one beside a right one, or one beside another algorithm's name, is refused or the request declined; nothing is stored",
 			Run: func(ctx context.Context, e *Env) {
 				data := pattern(154, 70_000)
 				right := sumHeader("CRC32C", data)
@@ -114,6 +114,7 @@ func integrityCases() []Case {
 					{"X-Amz-Checksum-Md5": {checksum.Of(checksum.MD5, data[1:]).Base64()}},
 					{"X-Amz-Checksum-Sha512": {strings.Repeat("A", 86) + "=="}},
 					{"X-Amz-Checksum-Crc32c": right["X-Amz-Checksum-Crc32c"], "X-Amz-Checksum-Sha1": {checksum.Of(checksum.SHA1, data[1:]).Base64()}},
+					{"X-Amz-Checksum-Algorithm": {"CRC32"}, "X-Amz-Checksum-Sha256": {checksum.Of(checksum.SHA256, data[1:]).Base64()}},
 				} {
 					key := e.key("never")
 					e.wantVerified(e.putRDMA(ctx, key, e.filled(data), h))

@@ -197,14 +197,17 @@ func (q *request) unverified(declared []checksum.Sum) []checksum.Sum {
 	}
 	var left []checksum.Sum
 	for _, s := range declared {
-		// One of S3's five, under its name, beside no other of them, or Content-MD5.
+		// One of S3's five, under its name, beside no other of them and no word of another,
+		// or Content-MD5. (MinIO, told of an algorithm that the value is not of, looks at
+		// neither.)
 		var known bool
 		switch s.Algorithm() {
 		case checksum.XXH64:
 		case checksum.MD5:
 			known = q.r.Header.Get("Content-MD5") != ""
 		default:
-			known = true
+			said := q.r.Header.Values("x-amz-checksum-algorithm")
+			known = len(said) == 0 || len(said) == 1 && strings.EqualFold(said[0], s.Algorithm().String())
 			for _, other := range declared {
 				if a := other.Algorithm(); a != s.Algorithm() && a != checksum.MD5 && a != checksum.XXH64 {
 					known = false

@@ -260,6 +260,13 @@ func TestRegionPut(t *testing.T) {
 				}
 				delete(r.store.objects, "/b/k")
 			}
+			// Told of another algorithm, servers look at neither.
+			if alg != checksum.MD5 {
+				if res := put(header(wrong), wrong.Base64(), "x-amz-checksum-algorithm", "SHA512"); res.StatusCode != 400 {
+					t.Errorf("wrong %v beside another algorithm's name: %s", alg, res.Status)
+				}
+				delete(r.store.objects, "/b/k")
+			}
 		}
 		r.store.put("/b/k", nil)
 	}

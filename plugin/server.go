@@ -83,8 +83,9 @@ type Server interface {
 
 // ChecksumVerifier is a [Server] whose handler itself compares Content-MD5 and one
 // x-amz-checksum-* of the five that all S3 servers know (CRC32, CRC32C, CRC64NVME, SHA1,
-// SHA256) with the body it reads, and stores nothing on a mismatch. The plugin then does
-// not compute them a second time; others it verifies in any case.
+// SHA256; alone, or with the x-amz-checksum-algorithm that names it) with the body it
+// reads, and stores nothing on a mismatch. The plugin then does not compute them a second
+// time; others it verifies in any case.
 type ChecksumVerifier interface {
 	VerifiesChecksums() bool
 }
