@@ -28,7 +28,9 @@ $(S3RDMA):
 demo: ## the main job: build the fork, move real files over shared memory, compare every byte
 	$(GO) run ./conformance/cmd/s3rdma demo
 
-test: lint test-unit test-minio test-race test-peers test-softroce ## everything that CI runs
+# test-softroce is not part of it yet: in a VM without hardware support its timing is not
+# steady enough to hold up a change.
+test: lint test-unit test-minio test-race test-peers ## everything that CI runs
 
 lint:
 	@test -z "$$(gofmt -l . | tee /dev/stderr)" || { echo 'run gofmt -w on these files' >&2; exit 1; }
