@@ -90,7 +90,7 @@ func (c *conn) do(ctx context.Context, r rawhttp.Request, moved int) (*rawhttp.R
 		return nil, err
 	}
 	if resp.Status != http.StatusOK {
-		return nil, fmt.Errorf("%s answered HTTP %d %s", r.Method, resp.Status, resp.Error().Code)
+		return nil, fmt.Errorf("%s answered HTTP %d %s: %s", r.Method, resp.Status, resp.Error().Code, resp.Error().Message)
 	}
 	if got := resp.Header.Get("x-amz-rdma-bytes-transferred"); moved > 0 && got != fmt.Sprint(moved) {
 		return nil, fmt.Errorf("%s moved %q bytes of %d by the fabric", r.Method, got, moved)

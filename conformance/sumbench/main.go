@@ -74,10 +74,7 @@ func run(ctx context.Context, o options, w io.Writer) (err error) {
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	server, err := minioproc.Start(ctx, minioproc.Options{Binary: o.minio, Dir: dir,
-		Args: []string{"--rdma=on", "--rdma-fabric=shm", "--rdma-etag=fast", "--rdma-checksum-get=none", "--rdma-checksum-put=none"},
-		// MinIO keeps what was overwritten for five minutes: dozens of times the object,
-		// in memory.
-		Env: []string{"MINIO_API_DELETE_CLEANUP_INTERVAL=1s"}})
+		Args: []string{"--rdma=on", "--rdma-fabric=shm", "--rdma-etag=fast", "--rdma-checksum-get=none", "--rdma-checksum-put=none"}})
 	if err != nil {
 		return err
 	}
@@ -87,7 +84,7 @@ func run(ctx context.Context, o options, w io.Writer) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, c.close(ctx)) }()
-	table, err := measure(ctx, c, o, func() (time.Duration, error) { return bench.ProcessCPU(server.PID()) })
+	table, err := measure(ctx, c, o, func() (time.Duration, error) { return bench.ProcessCPU(server.PID()) }, func() error { return sweep(dir) })
 	if err != nil {
 		return err
 	}
@@ -103,6 +100,20 @@ func inMemory(size int) string {
 		return shm
 	}
 	return ""
+}
+
+// sweep removes what MinIO has put aside on the drives in dir. It would keep what was
+// overwritten for five minutes: dozens of times the object, in memory.
+func sweep(dir string) error {
+	aside, err := filepath.Glob(filepath.Join(dir, "*", ".minio.sys", "tmp", ".trash", "*"))
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, p := range aside {
+		errs = append(errs, os.RemoveAll(p))
+	}
+	return errors.Join(errs...)
 }
 
 // turn is one kind of request.
@@ -124,7 +135,7 @@ type row struct {
 type table []row
 
 // measure takes all turns round by round.
-func measure(ctx context.Context, c *conn, o options, cpu func() (time.Duration, error)) (table, error) {
+func measure(ctx context.Context, c *conn, o options, cpu func() (time.Duration, error), sweep func() error) (table, error) {
 	var t table
 	var turns []*turn
 	add := func(name string, do func(context.Context) error) *turn {
@@ -174,6 +185,9 @@ func measure(ctx context.Context, c *conn, o options, cpu func() (time.Duration,
 			n := float64(o.count) * float64(o.size)
 			x.rates = append(x.rates, n/took.Seconds())
 			x.cpus = append(x.cpus, (after-before).Seconds()/n*(1<<30))
+			if err := sweep(); err != nil {
+				return nil, err
+			}
 		}
 	}
 	for _, x := range turns {
