@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"strconv"
 	"testing"
 	"time"
 
@@ -312,7 +313,7 @@ func FuzzLane(f *testing.F) {
 		}
 		err = l.Fence(ctx)
 		l.Close()
-		hides(t, err, "10000")
+		hides(t, err, strconv.FormatUint(evilAddr, 16), strconv.FormatUint(evilAddr, 10))
 		only(t, "before the slice", mem[:4096], 0x77)
 		only(t, "behind the slice", mem[4096+100:], 0x77)
 	})

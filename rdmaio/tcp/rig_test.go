@@ -103,9 +103,13 @@ func newEvilTarget(tb testing.TB, f *Fabric) *evilTarget {
 	return e
 }
 
+// evilAddr is where a hostile target says that its memory starts: longer than any number
+// that an error may show, so that finding it in one means a leak.
+const evilAddr = 0xabcdef0000
+
 func (e *evilTarget) open(f *Fabric, size int) *link {
 	e.tb.Helper()
-	d := rdmaio.Descriptor{Transport: rdmaio.TransportTCP, Session: e.id, Addr: 0x10000, Size: uint64(size), RKey: 7}
+	d := rdmaio.Descriptor{Transport: rdmaio.TransportTCP, Session: e.id, Addr: evilAddr, Size: uint64(size), RKey: 7}
 	l, err := f.Open(context.Background(), d, testOwner)
 	if err != nil {
 		e.tb.Fatal(err)
