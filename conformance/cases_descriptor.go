@@ -307,6 +307,30 @@ func trapCases() []Case {
 				judge(e, e.do(ctx, rawhttp.Request{Method: "PUT", Bucket: e.bucket(), Key: key, Header: http.Header{headerAlias: {bareExample}}}), false)
 				e.wantAbsent(ctx, key)
 			}},
+		{ID: "trap/put/other-headers", Level: Must, When: Always, Source: srcTrap + "; Scality's x-scal-rdma, versitygw's x-cuobj-rdma-descr, s3rdma wire protocol, headers",
+			Rule: "a PUT with a descriptor under another name that clients use, or one that begins as theirs do, is an error without an ETag and makes no object",
+			Run: func(ctx context.Context, e *Env) {
+				for _, name := range []string{"x-scal-rdma", "x-cuobj-rdma-descr", "x-amz-rdma-descriptor", "x-rdma-token"} {
+					key := e.key("never-" + name)
+					judge(e, e.do(ctx, rawhttp.Request{Method: "PUT", Bucket: e.bucket(), Key: key, Header: http.Header{name: {bareExample}}}), false)
+					e.wantAbsent(ctx, key)
+				}
+			}},
+		{ID: "trap/put/append", Level: Must, When: Always, Source: srcTrap + "; S3's append (x-amz-write-offset-bytes)",
+			Rule: "an append with a descriptor is an error without an ETag, and the object stays as it is",
+			Run: func(ctx context.Context, e *Env) {
+				before := pattern(85, 5000)
+				key := e.stored(ctx, "o", before)
+				judge(e, e.do(ctx, e.withToken("PUT", key, bareExample, http.Header{"X-Amz-Write-Offset-Bytes": {"5000"}})), true)
+				e.wantStored(ctx, key, before)
+			}},
+		{ID: "trap/put/extract", Level: Must, When: Always, Source: srcTrap + "; MinIO's X-Amz-Meta-Snowball-Auto-Extract",
+			Rule: "the upload of an archive to be unpacked, with a descriptor, is an error without an ETag and makes no object",
+			Run: func(ctx context.Context, e *Env) {
+				key := e.key("never.tar")
+				judge(e, e.do(ctx, e.withToken("PUT", key, bareExample, http.Header{"X-Amz-Meta-Snowball-Auto-Extract": {"true"}})), true)
+				e.wantAbsent(ctx, key)
+			}},
 		{ID: "trap/put/over-object", Level: Must, When: Always, Source: srcTrap,
 			Rule: "a PUT with a descriptor that is not served leaves the object that is there as it is",
 			Run: func(ctx context.Context, e *Env) {

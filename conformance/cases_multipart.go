@@ -189,6 +189,16 @@ func multipartCases() []Case {
 				e.wantFailed(e.do(ctx, u.request(1, e.encode(d), nil)))
 				u.wantParts(ctx)
 			}},
+		{ID: "multipart/beyond-registration", Level: Must, Needs: []Need{NeedFabric}, Source: srcShort + "; ceph 70458",
+			Rule: "a part whose window is longer than the memory behind it fails and makes no part, not even of the bytes that exist",
+			Run: func(ctx context.Context, e *Env) {
+				u := e.startUpload(ctx, e.key("never"), nil)
+				w := e.filled(pattern(99, 3<<20))
+				d := w.descriptor()
+				d.Size = uint64(len(w.exposed.Bytes())) + 1<<20
+				e.wantRefused(e.do(ctx, u.request(1, e.encode(d), nil)), 400, 500)
+				u.wantParts(ctx)
+			}},
 		{ID: "multipart/unknown-upload", Level: Must, Needs: []Need{NeedFabric}, Source: srcS3,
 			Rule: "a part by descriptor for an upload that does not exist is a 404 NoSuchUpload without RDMA headers",
 			Run: func(ctx context.Context, e *Env) {

@@ -24,6 +24,9 @@
 // make an empty object, and without a fabric (Fabric none), which leaves what can be
 // tested with descriptors of memory that does not exist.
 //
+// Whether the suite notices anything is tested on a server that breaks one rule at a
+// time (package broken).
+//
 // Packages below: wirecount (payload bytes on the wire), rawhttp (requests),
 // minioproc (runs a MinIO), peers (other projects' tests), demo and cmd/s3rdma (the
 // command).
