@@ -48,7 +48,7 @@ func TestStart(t *testing.T) {
 	}
 	defer http.DefaultClient.CloseIdleConnections()
 	defer resp.Body.Close()
-	if body, err := io.ReadAll(resp.Body); err != nil || resp.StatusCode != 404 || !strings.Contains(string(body), "NoSuchBucket") {
+	if body, err := io.ReadAll(resp.Body); err != nil || resp.StatusCode != 403 || !strings.Contains(string(body), "AccessDenied") {
 		t.Errorf("%s %s %v", resp.Status, body, err)
 	}
 	if err := s.Close(); err != nil {
