@@ -17,6 +17,7 @@ import (
 // courier beside it if the peer has one. The queue's lock guards it.
 type conn struct {
 	queue
+	pulse     pulse
 	f         *Fabric
 	id        rdmaio.SessionID
 	railIndex int
@@ -44,6 +45,7 @@ func newConn(f *Fabric, r *rail, index int, local gid, peer identity) (_ *conn, 
 	}
 	depth := min(o.Depth, int(r.dev.MaxQPWR))
 	c.queue.init(c, depth, o.BusyPoll)
+	c.pulse.init(&c.queue)
 	defer func() {
 		if err != nil {
 			c.destroy()
@@ -101,6 +103,9 @@ func (c *conn) post(rs []request, first uint64) (int, error) {
 		c.wrs[i] = ibv.SendWR{
 			ID: first + uint64(i), SGList: uintptr(unsafe.Pointer(&c.sges[i])), NumSGE: 1,
 			Opcode: r.op, Remote: r.remote, RKey: r.rkey,
+		}
+		if r.length == 0 { // drivers differ in what they take an empty element for
+			c.wrs[i].SGList, c.wrs[i].NumSGE = 0, 0
 		}
 		if i > 0 {
 			c.wrs[i-1].Next = uintptr(unsafe.Pointer(&c.wrs[i]))

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/s3rdma/s3rdma/rdmaio"
 	"github.com/s3rdma/s3rdma/rdmaio/session"
@@ -33,6 +34,7 @@ type Fabric struct {
 		sync.Mutex
 		closed bool
 		all    map[*conn]struct{}
+		look   *time.Timer // nil: idle connections are not looked after
 	}
 }
 
@@ -63,6 +65,7 @@ func New(o Options) (*Fabric, error) {
 			return nil, fmt.Errorf("verbs fabric: %w", err)
 		}
 	}
+	f.keepAlive()
 	return f, nil
 }
 
@@ -260,6 +263,9 @@ func (f *Fabric) Close() error {
 	first := f.begin()
 	f.conns.Lock()
 	f.conns.closed = true
+	if f.conns.look != nil {
+		f.conns.look.Stop()
+	}
 	f.conns.Unlock()
 	f.table.Close()
 	f.running.Wait()

@@ -61,6 +61,12 @@ type Options struct {
 	// the 10 s that known clients give a whole request.
 	PeerTimeout time.Duration
 
+	// KeepAlive is how long a connection may be idle before its peer is asked whether it
+	// is still there: its device answers, no program is woken. One that does not answer
+	// (PeerTimeout) loses its session, which would else hold its place for IdleAfter. It
+	// takes up to twice the time. Default 15 s, less than 0 never.
+	KeepAlive time.Duration
+
 	// FenceLimit is how long a cancelled Fence, Close and Hangup wait for transfers to
 	// complete, before they break the connection. Default 2 s.
 	FenceLimit time.Duration
@@ -151,6 +157,12 @@ func (o Options) withDefaults() (Options, error) {
 		if *d.v < d.min || *d.v > 24*time.Hour {
 			return o, fmt.Errorf("%s is %v, want %v to 24h", d.name, *d.v, d.min)
 		}
+	}
+	switch {
+	case o.KeepAlive == 0:
+		o.KeepAlive = 15 * time.Second
+	case o.KeepAlive > 0 && o.KeepAlive < time.Millisecond || o.KeepAlive > 24*time.Hour:
+		return o, fmt.Errorf("KeepAlive is %v, want 1ms to 24h, or less than 0", o.KeepAlive)
 	}
 	switch {
 	case o.BusyPoll == 0:

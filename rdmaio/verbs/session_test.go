@@ -541,3 +541,66 @@ func TestRailFails(t *testing.T) {
 		t.Errorf("status %+v, want one connection", s)
 	}
 }
+
+// Idle connections are looked after: those whose peer is there stay, and a client that
+// died without a word loses its place long before the idle time, with our extension and
+// without.
+func TestKeepAlive(t *testing.T) {
+	for _, name := range []string{"Ours", "Foreign"} {
+		t.Run(name, func(t *testing.T) {
+			fo, to := devices(t)
+			fo.KeepAlive, fo.PeerTimeout = 100*time.Millisecond, time.Second
+			f := newFabric(t, fo)
+			change := func(h *rdmaio.Hello) {
+				id, err := parseIdentity(h.Token, h.PSN)
+				if err != nil {
+					t.Fatal(err)
+				}
+				id.extended = name == "Ours"
+				if h.Token, err = id.token(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			alive, dying := join(t, f, to, change), join(t, f, to, change)
+			// More than one beat of each: they are answered.
+			conns := func() (all []*conn) {
+				f.conns.Lock()
+				defer f.conns.Unlock()
+				for c := range f.conns.all {
+					all = append(all, c)
+				}
+				return all
+			}
+			eventually(t, "three answers of each peer", func() bool {
+				all := conns()
+				for _, c := range all {
+					c.mu.Lock()
+					n := c.head
+					c.mu.Unlock()
+					if n < 3 {
+						return false
+					}
+				}
+				return len(all) == 2
+			})
+			dying.mu.Lock()
+			victim := dying.session
+			dying.mu.Unlock()
+			victim.kill()
+			eventually(t, "the dead client's session is gone", func() bool { return f.Sessions() == 1 })
+
+			x, err := alive.Alloc(4096, rdmaio.RemoteWrite)
+			if err != nil {
+				t.Fatal(err)
+			}
+			r, err := f.Register(memory(t, 4096))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer r.Close()
+			if err := move(f, describe(t, x), r, true); err != nil {
+				t.Errorf("the session of the one that lives: %v", err)
+			}
+		})
+	}
+}
