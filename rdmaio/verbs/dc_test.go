@@ -260,6 +260,7 @@ func (t *fakeDCT) Destroy() error {
 func fakeRail() *rail {
 	return &rail{
 		port: port{"mlx5_9", 2}, up: true,
+		dev:  ibv.DeviceAttr{MaxQPWR: 1 << 12, MaxQPInitRdAtom: 16},
 		attr: ibv.PortAttr{ActiveMTU: 5, LinkLayer: ibv.LinkLayerEthernet},
 		gids: []gid{{index: 3, raw: v4("10.0.0.1"), kind: GIDRoCEv2}},
 	}
@@ -272,11 +273,20 @@ func newFakeDC(t *testing.T, p *fakePort, o Options) (*DCFabric, rdmaio.Region) 
 		t.Fatal(err)
 	}
 	f := new(DCFabric)
-	f.opt, f.dc, f.done = o, true, make(chan struct{})
-	f.dead.until = make(map[dcPeer]time.Time)
-	r := fakeRail()
-	f.rails = []*member{{rail: r, port: r.port}}
-	f.pools = []*dcPool{newDCPool(p, &f.opt, r.port.num, o.Depth, 16, r.mtu)}
+	f.opt, f.done, f.fell = o, make(chan struct{}), f.railFell
+	f.dial = func(p port, changed func(*rail)) (*rail, error) {
+		if strings.HasPrefix(p.device, "bnxt") {
+			return nil, withoutDC(p)
+		}
+		r := fakeRail()
+		r.port, r.changed = p, changed
+		return r, nil
+	}
+	f.port = func(*rail) dcPort { return p }
+	if err := f.openAll([]port{{"bnxt_re0", 1}, fakeRail().port}); err != nil {
+		t.Fatal(err)
+	}
+	f.start()
 	t.Cleanup(func() {
 		f.rails[0].rail = nil
 		if err := f.Close(); err != nil {
@@ -579,6 +589,103 @@ func TestDCTarget(t *testing.T) {
 	}
 	if _, err := tg.Hello(context.Background()); !errors.Is(err, rdmaio.ErrUnsupported) {
 		t.Errorf("hello: error %v, want ErrUnsupported", err)
+	}
+}
+
+// Devices without DC do not keep those that have it from being used; alone they are no
+// rail.
+func TestDCMixedDevices(t *testing.T) {
+	f, _ := newFakeDC(t, newFakePort(), Options{Devices: []string{"bnxt_re0", "mlx5_9:2"}})
+	if got := f.Rails(); len(got) != 1 || got[0].Device != "mlx5_9" || !got[0].Up {
+		t.Errorf("rails %+v, want mlx5_9 only", got)
+	}
+	g := &initiator{dial: f.dial}
+	if err := g.openAll([]port{{"bnxt_re0", 1}, {"bnxt_re1", 1}}); !errors.Is(err, ErrUnavailable) || !strings.Contains(err.Error(), "bnxt_re1") {
+		t.Errorf("none with DC: error %v, want ErrUnavailable that names them", err)
+	}
+}
+
+// A rail whose device is lost is given up when nothing uses it any more, and opened again.
+func TestDCRailComesBack(t *testing.T) {
+	p := newFakePort()
+	p.mute[1] = true
+	f, r := newFakeDC(t, p, Options{FenceLimit: 20 * time.Millisecond})
+	m := f.rails[0]
+	status := func() RailStatus { return f.Rails()[0] }
+	later := func() { // than reopenAfter
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		m.tried = time.Now().Add(-2 * reopenAfter)
+	}
+	ctx := context.Background()
+	dial := f.dial
+	f.dial = func(port, func(*rail)) (*rail, error) { return nil, errors.New("no such device") }
+
+	l, err := f.Open(ctx, dcDescriptor(1), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Write(ctx, rdmaio.Slice{Region: r, Len: 1}, 0); err != nil {
+		t.Fatal(err)
+	}
+	old := m.rail
+	old.mu.Lock()
+	old.fatal, old.up, old.why = true, false, "the device reported a fatal error"
+	old.mu.Unlock()
+	old.changed(old)
+	if s := status(); s.Up || s.Failures != 1 {
+		t.Errorf("status %+v after the device was lost", s)
+	}
+	later()
+	if _, err := f.Open(ctx, dcDescriptor(2), ""); !errors.Is(err, rdmaio.ErrUnsupported) {
+		t.Errorf("open without a rail: error %v, want ErrUnsupported", err)
+	}
+	if m.rail != old {
+		t.Error("a rail was closed that a link uses")
+	}
+	if err := l.Fence(ctx); !errors.Is(err, rdmaio.ErrPeerGone) {
+		t.Errorf("fence: error %v, want ErrPeerGone", err)
+	}
+	l.Close()
+
+	// Nothing uses it: it is closed with all that was made of it. The device is not there.
+	p.taken()
+	if _, err := f.Open(ctx, dcDescriptor(2), ""); !errors.Is(err, rdmaio.ErrUnsupported) {
+		t.Errorf("open without a rail: error %v, want ErrUnsupported", err)
+	}
+	if d := cmp.Diff([]string{"modify(dci1, state 6)", "destroy(dci1)", "destroy_cq(cq1)", "destroy_ah(ah1)"}, p.taken()); d != "" {
+		t.Error(d)
+	}
+	if s := status(); s.Up || s.Why != "no such device" || s.Failures != 1 || s.Connections != 0 {
+		t.Errorf("status %+v while the device is not there", s)
+	}
+	if _, err := f.Open(ctx, dcDescriptor(2), ""); err == nil {
+		t.Error("opened without a rail")
+	}
+
+	f.dial = dial
+	later()
+	l, err = f.Open(ctx, dcDescriptor(2), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Write(ctx, rdmaio.Slice{Region: r, Len: 1}, 0); err != nil {
+		t.Error(err)
+	}
+	if err := l.Fence(ctx); err != nil {
+		t.Error(err)
+	}
+	if s := status(); !s.Up || s.Why != "" || s.Connections != 1 {
+		t.Errorf("status %+v after the device came back", s)
+	}
+	l.Close()
+	// It can fall again.
+	m.rail.mu.Lock()
+	m.rail.up = false
+	m.rail.mu.Unlock()
+	m.rail.changed(m.rail)
+	if s := status(); s.Up || s.Failures != 2 {
+		t.Errorf("status %+v after the second failure", s)
 	}
 }
 

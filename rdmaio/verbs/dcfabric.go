@@ -26,8 +26,13 @@ var _ rdmaio.Fabric = (*DCFabric)(nil)
 type DCFabric struct {
 	initiator
 	caps  rdmaio.Capabilities
-	pools []*dcPool // by rail
 	links atomic.Int64
+
+	// port is mlx5Port in real life.
+	port func(*rail) dcPort
+
+	pooling sync.Mutex
+	pools   []*dcPool // by rail; nil while its device is lost; guarded by pooling
 
 	dead struct {
 		sync.Mutex
@@ -43,20 +48,55 @@ func NewDC(o Options) (*DCFabric, error) {
 		return nil, fmt.Errorf("verbs DC fabric: %w", err)
 	}
 	f := new(DCFabric)
-	f.dead.until = make(map[dcPeer]time.Time)
+	f.port = func(r *rail) dcPort { return mlx5Port{r} }
 	if err := f.open(o, true, f.railFell); err != nil {
 		return nil, fmt.Errorf("verbs DC fabric: %w", err)
 	}
-	for _, m := range f.rails {
-		r := m.rail
-		if !r.ctx.SupportsDC() {
-			f.free()
-			return nil, fmt.Errorf("verbs DC fabric: device %s is not driven by mlx5, and no other has DC: %w", m.port, ErrUnavailable)
-		}
-		f.pools = append(f.pools, newDCPool(mlx5Port{r}, &f.opt, m.port.num, min(o.Depth, int(r.dev.MaxQPWR)), r.readsOut(), r.mtu))
+	f.start()
+	return f, nil
+}
+
+// start makes what lends initiators, on the rails that have been opened.
+func (f *DCFabric) start() {
+	f.dead.until = make(map[dcPeer]time.Time)
+	f.pools = make([]*dcPool, len(f.rails))
+	f.opened, f.closing = f.railBack, f.railLost
+	for i, m := range f.rails {
+		f.railBack(i, m.rail)
 	}
 	f.caps = f.capabilities(rdmaio.TransportDC.String())
-	return f, nil
+}
+
+// railBack is called when the device of a rail has been opened.
+func (f *DCFabric) railBack(i int, r *rail) {
+	p := newDCPool(f.port(r), &f.opt, r.port.num, min(f.opt.Depth, int(r.dev.MaxQPWR)), r.readsOut(), r.mtu)
+	p.rail = r
+	f.pooling.Lock()
+	defer f.pooling.Unlock()
+	f.pools[i] = p
+}
+
+// railLost is called before the device of a rail is closed. No initiator of its is lent.
+func (f *DCFabric) railLost(i int) {
+	f.pooling.Lock()
+	p := f.pools[i]
+	f.pools[i] = nil
+	f.pooling.Unlock()
+	p.close(fmt.Errorf("verbs: rail %s is lost: %w", p.rail.port, rdmaio.ErrPeerGone))
+}
+
+// allPools are the present ones.
+func (f *DCFabric) allPools() []*dcPool {
+	f.pooling.Lock()
+	defer f.pooling.Unlock()
+	return slices.DeleteFunc(slices.Clone(f.pools), func(p *dcPool) bool { return p == nil })
+}
+
+// pool is that of a rail that pick has counted a user of, so it is there.
+func (f *DCFabric) pool(i int) *dcPool {
+	f.pooling.Lock()
+	defer f.pooling.Unlock()
+	return f.pools[i]
 }
 
 // Capabilities tells what the fabric can do.
@@ -65,8 +105,8 @@ func (f *DCFabric) Capabilities() rdmaio.Capabilities { return f.caps }
 // railFell is called when a rail has gone down: what is in flight fails.
 func (f *DCFabric) railFell(r *rail) {
 	why := fmt.Errorf("verbs: rail %s has failed (%s): %w", r.port, r.status().Why, rdmaio.ErrPeerGone)
-	for _, p := range f.pools {
-		if mp, ok := p.port.(mlx5Port); !ok || mp.r != r {
+	for _, p := range f.allPools() {
+		if p.rail != r {
 			continue
 		}
 		p.mu.Lock()
@@ -156,7 +196,7 @@ func (f *DCFabric) borrow(ctx context.Context, d rdmaio.Descriptor, peer dcPeer)
 	if err != nil {
 		return nil, err
 	}
-	p := f.pools[index]
+	p := f.pool(index)
 	lent := dcLink{pool: p, rail: index}
 	defer func() {
 		if err != nil {
@@ -249,7 +289,7 @@ func (f *DCFabric) Close() error {
 	if !f.begin() {
 		return nil
 	}
-	for _, p := range f.pools {
+	for _, p := range f.allPools() {
 		p.close(fmt.Errorf("verbs: fabric is closed: %w", rdmaio.ErrClosed))
 	}
 	return f.free()

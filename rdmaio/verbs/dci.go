@@ -156,6 +156,7 @@ func (d *dci) destroy() {
 
 // dcPool lends the DC initiators of a rail. They are made when they are first needed.
 type dcPool struct {
+	rail  *rail
 	port  dcPort
 	opt   *Options
 	num   uint8

@@ -37,7 +37,7 @@ type DCTarget struct {
 func NewDCTarget(o Options) *DCTarget {
 	t := &DCTarget{port: func(r *rail) (dcPort, error) {
 		if !r.ctx.SupportsDC() {
-			return nil, fmt.Errorf("device %s is not driven by mlx5, and no other has DC: %w", r.port, ErrUnavailable)
+			return nil, withoutDC(r.port)
 		}
 		return mlx5Port{r}, nil
 	}}

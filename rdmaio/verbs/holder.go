@@ -65,7 +65,7 @@ func (t *holder) open() (*rail, error) {
 	return r, nil
 }
 
-// openFirst opens the first of the options' rails that is up, for DC if dc.
+// openFirst opens the first of the options' rails that is up and, if dc, has DC.
 func openFirst(o Options, dc bool) (*rail, error) {
 	lib, devices, err := load()
 	if err != nil {
@@ -87,10 +87,14 @@ func openFirst(o Options, dc bool) (*rail, error) {
 			errs = append(errs, err)
 			continue
 		}
-		if r.isUp() {
+		switch {
+		case dc && !r.ctx.SupportsDC():
+			errs = append(errs, withoutDC(p))
+		case r.isUp():
 			return r, nil
+		default:
+			errs = append(errs, fmt.Errorf("%s: %s", p, r.status().Why))
 		}
-		errs = append(errs, fmt.Errorf("%s: %s", p, r.status().Why))
 		r.close()
 	}
 	return nil, fmt.Errorf("no RDMA device is up: %w: %w", ErrUnavailable, errors.Join(errs...))

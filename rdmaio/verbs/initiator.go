@@ -23,13 +23,18 @@ const reopenAfter = 10 * time.Second
 // registered with all of them.
 type initiator struct {
 	opt  Options
-	dc   bool // rails that are lost stay lost: DC initiators hold on to them
-	lib  *ibv.Lib
 	reg  registry
 	done chan struct{} // closed by close
 
-	// fell is called when a rail of the fabric has gone down.
-	fell func(*rail)
+	// dial opens the device of a port.
+	dial func(p port, changed func(*rail)) (*rail, error)
+
+	// fell is called when a rail of the fabric has gone down. Of a device that was lost,
+	// closing is called before it is closed, when nothing uses it any more, and opened
+	// when it is back; both with mu held, and either may be nil.
+	fell    func(*rail)
+	closing func(i int)
+	opened  func(i int, r *rail)
 
 	mu     sync.Mutex
 	closed bool
@@ -49,9 +54,9 @@ type member struct {
 }
 
 // open opens all rails that the options name, for DC if dc. If they name any, each has to be there;
-// at least one has to be.
+// at least one has to be. Devices without DC are left out where it is wanted.
 func (b *initiator) open(o Options, dc bool, fell func(*rail)) error {
-	b.opt, b.dc, b.fell = o, dc, fell
+	b.opt, b.fell = o, fell
 	b.done = make(chan struct{})
 	lib, devices, err := load()
 	if err != nil {
@@ -62,30 +67,55 @@ func (b *initiator) open(o Options, dc bool, fell func(*rail)) error {
 			return err
 		}
 	}
-	b.lib = lib
+	b.dial = func(p port, changed func(*rail)) (*rail, error) {
+		r, err := openRail(lib, p, o, changed)
+		if err == nil && dc && !r.ctx.SupportsDC() {
+			err = errors.Join(withoutDC(p), r.close())
+		}
+		if err != nil {
+			return nil, err
+		}
+		return r, nil
+	}
 	ports, err := resolve(o.Devices, devices)
 	if err != nil {
 		return err
 	}
-	var errs []error
+	if err := b.openAll(ports); err != nil {
+		b.free()
+		return err
+	}
+	return nil
+}
+
+func (b *initiator) openAll(ports []port) error {
+	var errs, without []error
 	for _, p := range ports {
 		m := &member{port: p}
-		if err := b.openMember(m); err != nil {
+		err := b.openMember(m)
+		switch {
+		case err == nil:
+			b.rails = append(b.rails, m)
+		case errors.Is(err, errNoDC):
+			without = append(without, err)
+		default:
 			errs = append(errs, err)
-			continue
 		}
-		b.rails = append(b.rails, m)
 	}
-	if len(o.Devices) > 0 && len(errs) > 0 {
-		b.free()
+	if len(b.opt.Devices) > 0 && len(errs) > 0 {
 		return errors.Join(errs...)
 	}
 	if len(b.rails) == 0 {
-		return fmt.Errorf("no RDMA device can be opened: %w: %w", ErrUnavailable, errors.Join(errs...))
+		return fmt.Errorf("no RDMA device can be used: %w: %w", ErrUnavailable, errors.Join(append(errs, without...)...))
 	}
 	b.reg.rails = len(b.rails)
 	return nil
 }
+
+// errNoDC says that a device is not driven by mlx5.
+var errNoDC = errors.New("not driven by mlx5, and no other has DC")
+
+func withoutDC(p port) error { return fmt.Errorf("device %s is %w: %w", p, errNoDC, ErrUnavailable) }
 
 // begin marks the start of the end; false if that was before.
 func (b *initiator) begin() bool {
@@ -180,7 +210,7 @@ func (b *initiator) leave(index int) { b.rails[index].users.Add(-1) }
 // openMember opens the device of m.
 func (b *initiator) openMember(m *member) error {
 	m.tried = time.Now()
-	r, err := openRail(b.lib, m.port, b.opt, func(r *rail) {
+	r, err := b.dial(m.port, func(r *rail) {
 		if now := r.isUp(); m.wasUp.Swap(now) && !now {
 			m.failures.Add(1)
 			b.fell(r)
@@ -197,9 +227,6 @@ func (b *initiator) openMember(m *member) error {
 // mend opens again the devices that were lost, if nothing uses them any more. b.mu is
 // held.
 func (b *initiator) mend() {
-	if b.dc {
-		return
-	}
 	for i, m := range b.rails {
 		if m.rail != nil {
 			m.rail.mu.Lock()
@@ -207,6 +234,9 @@ func (b *initiator) mend() {
 			m.rail.mu.Unlock()
 			if !fatal || m.users.Load() > 0 || time.Since(m.tried) < reopenAfter {
 				continue
+			}
+			if b.closing != nil {
+				b.closing(i)
 			}
 			b.reg.withdraw(i)
 			m.rail.close()
@@ -218,8 +248,11 @@ func (b *initiator) mend() {
 		err := b.openMember(m)
 		if err == nil {
 			if err = b.reg.extend(i, m.rail); err != nil {
+				b.reg.withdraw(i)
 				m.rail.close()
 				m.rail = nil
+			} else if b.opened != nil {
+				b.opened(i, m.rail)
 			}
 		}
 		m.lost = ""
