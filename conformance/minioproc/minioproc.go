@@ -66,7 +66,7 @@ type Options struct {
 
 // Server is a running MinIO. All methods may be called at once.
 type Server struct {
-	// Endpoint is http(s)://127.0.0.1:port.
+	// Endpoint is http(s)://127.0.0.1:port; a cluster's nodes have an address each.
 	Endpoint string
 	// Root are the root user's keys, made at random once for each Dir.
 	Root rawhttp.Credentials
@@ -77,6 +77,7 @@ type Server struct {
 	// Log is the path of the file with all that the server printed.
 	Log string
 
+	dir    string
 	cmd    *exec.Cmd
 	exited chan struct{} // closed when the process has ended
 	err    error         // how; valid then
@@ -101,40 +102,38 @@ func Start(ctx context.Context, o Options) (*Server, error) {
 		if err == nil {
 			return s, nil
 		}
-		if !strings.Contains(err.Error(), "address already in use") && !strings.Contains(err.Error(), "port is already in use") {
+		if !portTaken(err) {
 			break
 		}
 	}
 	return nil, err
 }
 
+// portTaken tells whether a server has not started because of its port.
+func portTaken(err error) bool {
+	return strings.Contains(err.Error(), "address already in use") || strings.Contains(err.Error(), "port is already in use")
+}
+
 func start(ctx context.Context, o Options) (*Server, error) {
-	port, err := freePort()
+	port, err := freePort(loopback)
 	if err != nil {
 		return nil, err
 	}
-	if err := os.MkdirAll(o.Dir, 0o700); err != nil {
+	root, err := rootUser(o.Dir)
+	if err != nil {
 		return nil, err
 	}
-	secret, err := keep(filepath.Join(o.Dir, "root.key"), func() string { return randomHex(20) })
+	address := net.JoinHostPort(loopback, strconv.Itoa(port))
+	s, err := newServer(o.Dir, address, root)
 	if err != nil {
-		return nil, fmt.Errorf("make the root user's key: %w", err)
+		return nil, err
 	}
-	s := &Server{
-		Root:   rawhttp.Credentials{AccessKey: "s3rdma-root", SecretKey: secret},
-		Log:    filepath.Join(o.Dir, "minio.log"),
-		exited: make(chan struct{}),
-	}
-	address := net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
 	listen := address
 	if o.AnyAddress {
 		listen = net.JoinHostPort("", strconv.Itoa(port))
 	}
-	args := []string{"server", "--quiet", "--address", listen}
-	args = append(args, o.Args...)
-	env := append(os.Environ(), "MINIO_CI_CD=1", "MINIO_BROWSER=off", "MINIO_UPDATE=off",
-		"MINIO_ROOT_USER="+s.Root.AccessKey, "MINIO_ROOT_PASSWORD="+s.Root.SecretKey)
-	s.Endpoint = "http://" + address
+	args := append([]string{"--address", listen}, o.Args...)
+	var env []string
 	if o.TLS {
 		certs := filepath.Join(o.Dir, "certs")
 		pool, err := makeCertificate(certs)
@@ -158,34 +157,87 @@ func start(ctx context.Context, o Options) (*Server, error) {
 		env = append(env, "MINIO_KMS_SECRET_KEY=test-key:"+key)
 	}
 	env = append(env, o.Env...)
-	for i := range o.Drives {
-		drive := filepath.Join(o.Dir, "drive"+strconv.Itoa(i+1))
-		if err := os.MkdirAll(drive, 0o755); err != nil {
-			return nil, err
-		}
-		args = append(args, drive)
-	}
-	log, err := os.Create(s.Log)
+	drives, err := makeDrives(o.Dir, o.Drives)
 	if err != nil {
 		return nil, err
 	}
-	defer log.Close() // the child has its own descriptor
+	if err := s.launch(o.Binary, append(args, drives...), env); err != nil {
+		return nil, err
+	}
+	if err := s.waitReady(ctx, o.Ready); err != nil {
+		s.Stop()
+		return nil, s.notStarted(err)
+	}
+	return s, nil
+}
 
-	s.cmd = exec.Command(o.Binary, args...)
-	s.cmd.Env, s.cmd.Stdout, s.cmd.Stderr, s.cmd.Dir = env, log, log, o.Dir
+// loopback is where a single server listens.
+const loopback = "127.0.0.1"
+
+// rootUser is the root user of the servers over dir, which is made if need be.
+func rootUser(dir string) (rawhttp.Credentials, error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return rawhttp.Credentials{}, err
+	}
+	secret, err := keep(filepath.Join(dir, "root.key"), func() string { return randomHex(20) })
+	if err != nil {
+		return rawhttp.Credentials{}, fmt.Errorf("make the root user's key: %w", err)
+	}
+	return rawhttp.Credentials{AccessKey: "s3rdma-root", SecretKey: secret}, nil
+}
+
+// makeDrives makes n drives in dir, where there are none yet.
+func makeDrives(dir string, n int) (drives []string, err error) {
+	for i := range n {
+		drive := filepath.Join(dir, "drive"+strconv.Itoa(i+1))
+		if err := os.MkdirAll(drive, 0o755); err != nil {
+			return nil, err
+		}
+		drives = append(drives, drive)
+	}
+	return drives, nil
+}
+
+// newServer is a server in dir that is to be launched.
+func newServer(dir, address string, root rawhttp.Credentials) (*Server, error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, err
+	}
+	return &Server{
+		Endpoint: "http://" + address,
+		Root:     root,
+		Log:      filepath.Join(dir, "minio.log"),
+		dir:      dir,
+		exited:   make(chan struct{}),
+	}, nil
+}
+
+// launch starts the process.
+func (s *Server) launch(binary string, args, env []string) error {
+	log, err := os.Create(s.Log)
+	if err != nil {
+		return err
+	}
+	defer log.Close() // the child has its own descriptor
+	s.cmd = exec.Command(binary, append([]string{"server", "--quiet"}, args...)...)
+	s.cmd.Env = append(os.Environ(), "MINIO_CI_CD=1", "MINIO_BROWSER=off", "MINIO_UPDATE=off",
+		"MINIO_ROOT_USER="+s.Root.AccessKey, "MINIO_ROOT_PASSWORD="+s.Root.SecretKey)
+	s.cmd.Env = append(s.cmd.Env, env...)
+	s.cmd.Stdout, s.cmd.Stderr, s.cmd.Dir = log, log, s.dir
 	s.cmd.SysProcAttr = childAttributes()
 	if err := s.cmd.Start(); err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrStart, err)
+		return fmt.Errorf("%w: %w", ErrStart, err)
 	}
 	go func() {
 		s.err = s.cmd.Wait()
 		close(s.exited)
 	}()
-	if err := s.waitReady(ctx, o.Ready); err != nil {
-		s.Stop()
-		return nil, fmt.Errorf("%w: %w; %s ends with:\n%s", ErrStart, err, s.Log, s.LogTail())
-	}
-	return s, nil
+	return nil
+}
+
+// notStarted is ErrStart with the reason and the log's end.
+func (s *Server) notStarted(err error) error {
+	return fmt.Errorf("%w: %w; %s ends with:\n%s", ErrStart, err, s.Log, s.LogTail())
 }
 
 // waitReady polls the health endpoint, which answers 200 when S3 is served.
@@ -238,6 +290,12 @@ func (s *Server) Stop() {
 	<-s.exited
 }
 
+// Kill ends the server at once, as a crash would, and waits. Stop may follow.
+func (s *Server) Kill() {
+	s.cmd.Process.Kill() // fails only if it has ended
+	<-s.exited
+}
+
 // Exited is closed when the process has ended, whoever ended it.
 func (s *Server) Exited() <-chan struct{} { return s.exited }
 
@@ -253,8 +311,9 @@ func (s *Server) LogTail() string {
 	return string(bytes.TrimSpace(b[max(0, len(b)-shownLog):]))
 }
 
-func freePort() (int, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+// freePort finds a port of host that nobody listens on.
+func freePort(host string) (int, error) {
+	l, err := net.Listen("tcp", net.JoinHostPort(host, "0"))
 	if err != nil {
 		return 0, fmt.Errorf("find a free port: %w", err)
 	}

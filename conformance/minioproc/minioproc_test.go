@@ -98,3 +98,59 @@ func TestRealServer(t *testing.T) {
 		}
 	}
 }
+
+// TestRealCluster: four nodes are one; what is stored at one is read at another, also
+// when a third is gone, and the third comes back.
+func TestRealCluster(t *testing.T) {
+	binary := os.Getenv("S3RDMA_FORK")
+	if binary == "" {
+		t.Skip("S3RDMA_FORK names no MinIO binary")
+	}
+	c, err := StartCluster(t.Context(), ClusterOptions{Binary: binary, Dir: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Stop()
+	at := func(i int) *rawhttp.Client {
+		s := c.Nodes()[i]
+		client, err := rawhttp.New(rawhttp.Config{Endpoint: s.Endpoint, Credentials: s.Root})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { client.Close() })
+		return client
+	}
+	do := func(i int, method, path, body string) []byte {
+		t.Helper()
+		resp, err := at(i).Do(t.Context(), rawhttp.Request{Method: method, Path: path, Body: []byte(body)})
+		if err != nil || resp.Status != 200 {
+			t.Fatalf("node %d: %s %s: %+v, %v", i, method, path, resp, err)
+		}
+		return resp.Body
+	}
+	do(0, "PUT", "/bucket", "")
+	do(0, "PUT", "/bucket/object", "one")
+	for i := range 4 {
+		if got := do(i, "GET", "/bucket/object", ""); string(got) != "one" {
+			t.Errorf("node %d: %q", i, got)
+		}
+		if len(c.Drives(i)) != 1 {
+			t.Errorf("node %d has the drives %v", i, c.Drives(i))
+		}
+		files, err := filepath.Glob(filepath.Join(c.Drives(i)[0], "bucket", "object", "xl.meta"))
+		if err != nil || len(files) != 1 {
+			t.Errorf("node %d holds %v of the object (%v)", i, files, err)
+		}
+	}
+	c.Nodes()[2].Kill()
+	do(1, "PUT", "/bucket/object", "two")
+	if got := do(3, "GET", "/bucket/object", ""); string(got) != "two" {
+		t.Errorf("without a node: %q", got)
+	}
+	if _, err := c.Restart(t.Context(), 2); err != nil {
+		t.Fatal(err)
+	}
+	if got := do(2, "GET", "/bucket/object", ""); string(got) != "two" {
+		t.Errorf("the node that came back: %q", got)
+	}
+}
