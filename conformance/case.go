@@ -102,11 +102,19 @@ func (c Case) Topic() string {
 
 // Cases returns all cases, topic by topic.
 func Cases() []Case {
-	return slices.Concat(
+	all := slices.Concat(
 		plainCases(), sessionCases(), putCases(), getCases(), rangeCases(), conditionCases(),
 		descriptorCases(), bodyCases(), checksumCases(), integrityCases(), multipartCases(), metadataCases(),
-		versionCases(), encryptionCases(), otherCases(), trapCases(), lifecycleCases(),
+		versionCases(), encryptionCases(), otherCases(), trapCases(), clientCases(), lifecycleCases(),
 	)
+	first := map[string]int{}
+	for i, c := range all {
+		if _, seen := first[c.Topic()]; !seen {
+			first[c.Topic()] = i
+		}
+	}
+	slices.SortStableFunc(all, func(a, b Case) int { return first[a.Topic()] - first[b.Topic()] })
+	return all
 }
 
 // Where the rules come from.

@@ -32,6 +32,9 @@ func hipExample(transport byte) string {
 		"ddccbbaa" + "00705634127f0000" + "0000100000000000" + "01" + "0000"
 }
 
+// base64Example is the bare form in base64.
+func base64Example() string { return base64.StdEncoding.EncodeToString([]byte(bareExample)) }
+
 func descriptorCases() []Case {
 	bare := bareExample
 	malformed := []struct{ id, what, token string }{
@@ -256,24 +259,6 @@ func bodyCases() []Case {
 // trapCases: whatever the server makes of a descriptor, a PUT that bears one must
 // not become an empty object.
 func trapCases() []Case {
-	dialects := []struct {
-		id        string
-		token     func() string
-		malformed bool
-	}{
-		{"bare", func() string { return bareExample }, false},
-		{"bare-semicolon", func() string { return bareExample + ";" }, false},
-		{"suffix", func() string { return bareExample + ":00007f1234567000:0000000000001000" }, false},
-		{"base64", func() string { return base64.StdEncoding.EncodeToString([]byte(bareExample)) }, false},
-		{"hipobject", func() string { return hipExample(1) }, false},
-		{"libfabric", func() string { return bareExample + ":00100000:ofi1:tcp:00112233:44556677" }, false},
-		{"session-rc", func() string { return sessionExample("rc") }, false},
-		{"session-shm", func() string { return sessionExample("shm") }, false},
-		{"session-tcp", func() string { return sessionExample("tcp") }, false},
-		{"session-unknown", func() string { return sessionExample("ucx") }, false},
-		{"scality-rc", func() string { return "192.0.2.1:7471:00007f1234567000:00100000:aabbccdd" }, true},
-		{"malformed", func() string { return "descriptor" }, true},
-	}
 	// judge checks one answer to a write.
 	judge := func(e *Env, resp *rawhttp.Response, malformed bool) {
 		if resp.Status < 400 {
@@ -290,7 +275,7 @@ func trapCases() []Case {
 		}
 	}
 	var all []Case
-	for _, d := range dialects {
+	for _, d := range dialects() {
 		all = append(all, Case{ID: "trap/put/" + d.id, Level: Must, When: Always, Source: srcTrap,
 			Rule: "a PUT with a descriptor (" + d.id + ") that is not served is an error without an ETag and makes no object; switched off: 501 with reply 501",
 			Run: func(ctx context.Context, e *Env) {
@@ -366,7 +351,7 @@ func trapCases() []Case {
 			Rule: "an UploadPart with a descriptor that is not served is an error without an ETag and makes no part",
 			Run: func(ctx context.Context, e *Env) {
 				u := e.startUpload(ctx, e.key("never"), nil)
-				for _, d := range dialects {
+				for _, d := range dialects() {
 					judge(e, e.do(ctx, u.request(1, d.token(), nil)), d.malformed)
 				}
 				u.wantParts(ctx)

@@ -34,6 +34,8 @@ type Env struct {
 	log     []rawhttp.Exchange
 	tokens  []string // descriptors sent, which must not come back
 	cleanup []func(context.Context)
+	verdict Verdict
+	why     string
 }
 
 // caseStop unwinds a case.
@@ -67,6 +69,9 @@ func (e *Env) failf(format string, args ...any) {
 func (e *Env) skipf(format string, args ...any) {
 	panic(&caseStop{Skipped, fmt.Sprintf(format, args...)})
 }
+
+// conclude notes what comes of a client at this server.
+func (e *Env) conclude(v Verdict, why string) { e.verdict, e.why = v, why }
 
 // parallel runs f(0) to f(n-1) at once and waits. The first stop becomes the case's.
 func (e *Env) parallel(n int, f func(i int)) {

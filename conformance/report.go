@@ -34,7 +34,10 @@ type Result struct {
 	ID     string `json:"id"`
 	Level  Level  `json:"level"`
 	Status Status `json:"status"`
-	// Reason is why it failed or was skipped: what was expected and what came.
+	// Verdict is what comes of a known client (cases client/*), "" in other cases.
+	Verdict Verdict `json:"verdict,omitempty"`
+	// Reason is why it failed or was skipped: what was expected and what came. With a
+	// verdict, why that.
 	Reason string `json:"reason,omitempty"`
 	Rule   string `json:"rule"`
 	Source string `json:"source"`
@@ -46,18 +49,22 @@ type Result struct {
 
 // Report is what a run found. Nothing confidential is in it.
 type Report struct {
-	Endpoint string    `json:"endpoint"`
-	Server   string    `json:"server,omitempty"` // as the server calls itself
-	Fabric   string    `json:"fabric"`
-	Off      bool      `json:"off,omitempty"`
-	Started  time.Time `json:"started"`
-	Seconds  float64   `json:"seconds"`
-	Passed   int       `json:"passed"`
-	Failed   int       `json:"failed"`
-	Skipped  int       `json:"skipped"`
+	Endpoint string `json:"endpoint"`
+	Server   string `json:"server,omitempty"` // as the server calls itself
+	Fabric   string `json:"fabric"`
+	Off      bool   `json:"off,omitempty"`
+	// Speaks is what the server makes of S3 over RDMA.
+	Speaks  Speaks    `json:"speaks"`
+	Started time.Time `json:"started"`
+	Seconds float64   `json:"seconds"`
+	Passed  int       `json:"passed"`
+	Failed  int       `json:"failed"`
+	Skipped int       `json:"skipped"`
 	// Wire is all HTTP traffic of the run, bodies sent on purpose included.
-	Wire    wirecount.Traffic `json:"wire"`
-	Results []Result          `json:"results"`
+	Wire wirecount.Traffic `json:"wire"`
+	// Clients are what becomes of the known clients, as far as their cases were run.
+	Clients []ClientVerdict `json:"clients,omitempty"`
+	Results []Result        `json:"results"`
 }
 
 func (r *Report) add(x Result) {
@@ -77,10 +84,12 @@ func (r *Report) Summary() string {
 	return fmt.Sprintf("passed=%d failed=%d skipped=%d in %.1f s", r.Passed, r.Failed, r.Skipped, r.Seconds)
 }
 
-// WriteTable writes one line a case, then what each failing case sent, got and
-// expected, then the summary.
+// WriteTable writes what the server speaks, one line a case, what each failing case sent,
+// got and expected, what becomes of the known clients, and the summary.
 func (r *Report) WriteTable(w io.Writer) error {
 	out := &errWriter{w: w}
+	r.Speaks.write(out)
+	fmt.Fprintln(out)
 	tw := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)
 	fmt.Fprintln(tw, "RESULT\tCASE\tLEVEL\tTIME\tNOTE")
 	for _, x := range r.Results {
@@ -92,8 +101,36 @@ func (r *Report) WriteTable(w io.Writer) error {
 			fmt.Fprint(out, "\n"+x.Detail())
 		}
 	}
+	r.writeClients(out)
 	fmt.Fprintf(out, "\n%s\n", r.Summary())
 	return out.err
+}
+
+// writeClients writes one line a client, and why where it does not work.
+func (r *Report) writeClients(w io.Writer) {
+	if len(r.Clients) == 0 {
+		return
+	}
+	tw := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
+	fmt.Fprintf(tw, "\nCLIENT\t%s\n", strings.ToUpper(strings.Join(clientOperations, "\t")))
+	for _, c := range r.Clients {
+		fmt.Fprint(tw, c.Name)
+		for _, op := range clientOperations {
+			v := c.Operations[op]
+			if v == "" {
+				v = "-"
+			}
+			fmt.Fprintf(tw, "\t%s", v)
+		}
+		fmt.Fprintln(tw)
+	}
+	tw.Flush()
+	fmt.Fprintln(w, "(unserved: with a descriptor of another kind than the server serves)")
+	for _, c := range r.Clients {
+		if c.Verdict != Works {
+			fmt.Fprintf(w, "%s (%s): %s: %s\n", c.Name, c.Client, c.Verdict, firstLine(c.Why, 300))
+		}
+	}
 }
 
 func (x Result) line() string {
@@ -172,6 +209,7 @@ type (
 		Time    string        `xml:"time,attr"`
 		Failure *junitMessage `xml:"failure"`
 		Skipped *junitMessage `xml:"skipped"`
+		Out     string        `xml:"system-out,omitempty"`
 	}
 	junitMessage struct {
 		Message string `xml:"message,attr"`
@@ -193,6 +231,12 @@ func (r *Report) WriteJUnit(w io.Writer) error {
 		}
 		s := &all.Suites[i]
 		c := junitCase{Name: x.ID, Class: "conformance." + topic, Time: seconds(x.Seconds)}
+		if x.Verdict != "" {
+			c.Out = string(x.Verdict)
+			if x.Status == Passed && x.Reason != "" {
+				c.Out += ": " + x.Reason
+			}
+		}
 		switch x.Status {
 		case Failed:
 			c.Failure = &junitMessage{Message: firstLine(x.Reason, 200), Text: x.Detail()}

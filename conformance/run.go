@@ -33,7 +33,7 @@ type Options struct {
 	// cases that need one are skipped.
 	Second *rawhttp.Credentials
 
-	// Fabric is shm, tcp, rc, or none ("" is none).
+	// Fabric is shm, tcp, rc, none or FabricAuto ("" is none).
 	Fabric string
 	// Device is the client's own, for rc.
 	Device Device
@@ -58,6 +58,8 @@ type Options struct {
 	// bound.
 	MaxObject int64
 
+	// Discovered, if not nil, is called once, before the first of so many cases.
+	Discovered func(s Speaks, cases int)
 	// Progress, if not nil, is called after each case, in order, from the goroutine
 	// of Run.
 	Progress func(Result)
@@ -71,7 +73,7 @@ var ErrOptions = errors.New("invalid option")
 var ErrUnreachable = errors.New("server cannot be tested")
 
 // Fabrics are the names that Options.Fabric takes.
-func Fabrics() []string { return []string{"shm", "tcp", "rc", "none"} }
+func Fabrics() []string { return []string{"shm", "tcp", "rc", "none", FabricAuto} }
 
 func (o *Options) check() error {
 	if o.Fabric == "" {
@@ -88,11 +90,15 @@ func (o *Options) check() error {
 		return fmt.Errorf("%w: fabric %q is none of %s", ErrOptions, o.Fabric, strings.Join(Fabrics(), ", "))
 	case o.AccessKey == "" || o.SecretKey == "":
 		return fmt.Errorf("%w: access key and secret key are needed", ErrOptions)
-	case o.Off && o.NewTarget == nil && o.Fabric != "none":
+	case o.Off && o.NewTarget == nil && o.Fabric != "none" && o.Fabric != FabricAuto:
 		return fmt.Errorf("%w: a server that is switched off has no fabric (leave fabric out)", ErrOptions)
 	case o.Patience < 0 || o.MaxObject < 0:
 		return fmt.Errorf("%w: patience and the largest object can't be negative", ErrOptions)
 	}
+	return o.checkSelect()
+}
+
+func (o *Options) checkSelect() error {
 	for _, p := range strings.Split(o.Select, ",") {
 		if _, err := path.Match(p, "x"); err != nil {
 			return fmt.Errorf("%w: select %q: %w", ErrOptions, p, err)
@@ -101,9 +107,26 @@ func (o *Options) check() error {
 	return nil
 }
 
+// Cases are those of Select and Level, whether the server's RDMA is on or off. Nothing
+// else of the options is looked at.
+func (o Options) Cases() ([]Case, error) {
+	if err := o.checkSelect(); err != nil {
+		return nil, err
+	}
+	return slices.DeleteFunc(Cases(), func(c Case) bool { return !o.matches(c) }), nil
+}
+
 // selects tells whether c is to be run.
 func (o *Options) selects(c Case) bool {
-	if c.Level > o.Level || o.Off && c.When == WhenOn || !o.Off && c.When == WhenOff {
+	if o.Off && c.When == WhenOn || !o.Off && c.When == WhenOff {
+		return false
+	}
+	return o.matches(c)
+}
+
+// matches tells whether Level and Select let c be run.
+func (o *Options) matches(c Case) bool {
+	if o.Level != 0 && c.Level > o.Level {
 		return false
 	}
 	if o.Select == "" {
@@ -131,15 +154,25 @@ func Run(ctx context.Context, o Options) (Report, error) {
 	}
 	defer client.Close()
 	r := &runner{options: o, client: client}
-	report := Report{Endpoint: o.Endpoint, Fabric: o.Fabric, Off: o.Off, Started: time.Now()}
+	report := Report{Endpoint: o.Endpoint, Started: time.Now()}
 	if report.Server, err = r.begin(ctx); err != nil {
 		return report, fmt.Errorf("%w: %w", ErrUnreachable, err)
 	}
 	defer r.end()
-	for _, c := range Cases() {
-		if !o.selects(c) {
-			continue
-		}
+	report.Speaks = r.discover(ctx)
+	if o.Fabric == FabricAuto {
+		r.choose(ctx, report.Speaks)
+	}
+	o = r.options
+	report.Fabric, report.Off = o.Fabric, o.Off
+	if !o.Off {
+		r.limits(ctx, &report.Speaks)
+	}
+	selected := slices.DeleteFunc(Cases(), func(c Case) bool { return !o.selects(c) })
+	if o.Discovered != nil {
+		o.Discovered(report.Speaks, len(selected))
+	}
+	for _, c := range selected {
 		if ctx.Err() != nil {
 			break
 		}
@@ -149,6 +182,7 @@ func Run(ctx context.Context, o Options) (Report, error) {
 			o.Progress(result)
 		}
 	}
+	report.Clients = verdicts(report.Results)
 	report.Seconds = time.Since(report.Started).Seconds()
 	report.Wire = client.Counter().Total()
 	return report, ctx.Err()
@@ -196,6 +230,8 @@ func (r *runner) end() {
 	r.session.close(ctx, r.client)
 	if r.options.Bucket == "" {
 		removeBucket(ctx, r.client, r.bucket) // a left-over bucket is no finding about the server
+	} else {
+		empty(ctx, r.client, r.bucket, r.prefix)
 	}
 }
 
@@ -227,6 +263,10 @@ func (r *runner) runCase(ctx context.Context, c Case) (result Result) {
 				result.Reason += fmt.Sprintf(" (no end within %v)", r.options.Patience)
 			}
 		}
+	}
+	result.Verdict = e.verdict
+	if result.Reason == "" {
+		result.Reason = e.why
 	}
 	e.cleanUp()
 	result.Seconds = time.Since(started).Seconds()

@@ -15,6 +15,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"go.uber.org/goleak"
 
@@ -135,11 +136,11 @@ func TestReports(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var table, js, junit bytes.Buffer
+	var table, js, junit, page, expect bytes.Buffer
 	for _, f := range []struct {
 		to    *bytes.Buffer
 		write func(io.Writer) error
-	}{{&table, report.WriteTable}, {&js, report.WriteJSON}, {&junit, report.WriteJUnit}} {
+	}{{&table, report.WriteTable}, {&js, report.WriteJSON}, {&junit, report.WriteJUnit}, {&page, report.WriteHTML}, {&expect, report.WriteExpectation}} {
 		if err := f.write(f.to); err != nil {
 			t.Fatal(err)
 		}
@@ -176,7 +177,17 @@ func TestReports(t *testing.T) {
 	if sum.Tests != suites.Tests || sum.Failures != suites.Failures || sum.Skipped != suites.Skipped {
 		t.Errorf("JUnit: the suites add up to %+v", sum)
 	}
-	for _, want := range []string{"rule:", "source:", "sent:", "got:", "passed="} {
+	for _, want := range []string{"<!DOCTYPE html>", `id="descriptor/hidden"`, "sent: PUT /", "This server speaks S3 over RDMA."} {
+		if !strings.Contains(page.String(), want) {
+			t.Errorf("the page does not say %q", want)
+		}
+	}
+	for _, foreign := range []string{"<script", "src=", "@import", "url("} {
+		if strings.Contains(page.String(), foreign) {
+			t.Errorf("the page is not whole by itself: %s", foreign)
+		}
+	}
+	for _, want := range []string{"This server speaks S3 over RDMA.", "rule:", "source:", "sent:", "got:", "passed="} {
 		if !strings.Contains(table.String(), want) {
 			t.Errorf("the table does not say %q:\n%s", want, table.String())
 		}
@@ -203,17 +214,162 @@ func TestOptions(t *testing.T) {
 	}
 }
 
-// TestInterrupted: what was run is reported, and what was made is removed.
-func TestInterrupted(t *testing.T) {
-	o := start(t, broken.Options{}, "tcp")
-	ctx, cancel := context.WithCancel(t.Context())
-	o.Progress = func(r Result) {
-		if r.ID == "put/size/1" {
-			cancel()
+// TestDiscovery: what the server speaks is found out, and what applies is run.
+func TestDiscovery(t *testing.T) {
+	for _, tt := range []struct {
+		name          string
+		server        broken.Options
+		rdma          string
+		fabrics       []string
+		fabric        string
+		off           bool
+		bare, unknown string // answers
+		says          string
+	}{
+		{"on", broken.Options{}, rdmaYes, []string{"shm", "tcp"}, "shm", false, "declined", "declined", "speaks S3 over RDMA."},
+		{"off", broken.Options{Off: true}, rdmaOff, nil, "none", true, "declined", "declined", "declines it"},
+		{"ignores a dialect", broken.Options{Broken: []string{"unknown-dialect-passes-through"}}, rdmaYes, []string{"shm", "tcp"}, "shm", false, "declined", ignored, "speaks S3 over RDMA."},
+		{"ignores all, but has sessions", broken.Options{Broken: []string{"token-ignored"}}, rdmaYes, []string{"shm", "tcp"}, "shm", false, ignored, ignored, "speaks S3 over RDMA."},
+		{"no session can be completed", broken.Options{Broken: []string{"session-id-cut"}}, rdmaYes, []string{"shm", "tcp"}, "none", false, "declined", "declined", "speaks S3 over RDMA."},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			o := start(t, tt.server, FabricAuto)
+			o.Off = false
+			o.Select = "plain/put-get,trap/get-off"
+			told := -1
+			o.Discovered = func(_ Speaks, cases int) { told = cases }
+			report, err := Run(t.Context(), o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			s := report.Speaks
+			if s.RDMA != tt.rdma || !slices.Equal(s.Fabrics, tt.fabrics) || report.Fabric != tt.fabric || report.Off != tt.off {
+				t.Errorf("rdma %s, fabrics %v, chosen %s, off=%t", s.RDMA, s.Fabrics, report.Fabric, report.Off)
+			}
+			answers := map[string]string{}
+			for _, a := range s.Answers {
+				answers[a.Dialect] = a.Answer
+			}
+			if answers["bare"] != tt.bare || answers["libfabric"] != tt.unknown || !strings.Contains(s.Sentence(), tt.says) {
+				t.Errorf("%s %v", s.Sentence(), answers)
+			}
+			if want := 1; tt.off && told != 2 || !tt.off && told != want {
+				t.Errorf("%d cases were announced", told)
+			}
+			if (s.PolicyPut == "region" && s.SmallestWindow == 1) != (tt.fabric != "none" && tt.bare != ignored) {
+				t.Errorf("smallest window %d, policy %q", s.SmallestWindow, s.PolicyPut)
+			}
+		})
+	}
+}
+
+// TestExpectation: only what has become worse counts.
+func TestExpectation(t *testing.T) {
+	run := func(sw ...string) Report {
+		o := start(t, broken.Options{Broken: sw}, "tcp")
+		o.Select = "get/size/,get/window,encryption/sse-c"
+		report, err := Run(t.Context(), o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return report
+	}
+	good, cut := run(), run("get-cut")
+	var file bytes.Buffer
+	if err := cut.WriteExpectation(&file); err != nil {
+		t.Fatal(err)
+	}
+	text := file.String()
+	expected, err := ReadExpectation(&file)
+	if err != nil || expected["get/window-too-small"] != Failed || expected["encryption/sse-c"] != Skipped || expected["get/size/1"] != Passed {
+		t.Fatalf("%v %v", expected, err)
+	}
+	if d := cut.Compare(expected); !d.OK() || len(d.New)+len(d.Fixed)+len(d.Gone) > 0 {
+		t.Errorf("the same again: %+v", d)
+	}
+	if d := good.Compare(expected); !d.OK() || !slices.Equal(d.Fixed, []string{"get/window-too-small"}) {
+		t.Errorf("a better server: %+v", d)
+	}
+	worse := run("get-cut", "empty-without-count")
+	if d := worse.Compare(expected); d.OK() || !slices.Equal(d.Regressed, []string{"get/size/0"}) {
+		t.Errorf("a worse server: %+v", d)
+	}
+	delete(expected, "get/size/1")
+	expected["get/never-was"], expected["encryption/sse-c"] = Passed, Passed
+	d := cut.Compare(expected)
+	var said bytes.Buffer
+	if err := d.Write(&said); err != nil {
+		t.Fatal(err)
+	}
+	if d.OK() || !slices.Equal(d.New, []string{"get/size/1"}) || !slices.Equal(d.Untested, []string{"encryption/sse-c"}) || !slices.Equal(d.Gone, []string{"get/never-was"}) ||
+		!strings.Contains(said.String(), "regressed=0 untested=1 fixed=0 new=1 gone=1") {
+		t.Errorf("%+v\n%s", d, said.String())
+	}
+	for _, bad := range []string{"pass", "maybe get/size/1", "pass a b", text + text} {
+		if _, err := ReadExpectation(strings.NewReader(bad)); !errors.Is(err, ErrExpectation) {
+			t.Errorf("%.20q: error %v", bad, err)
 		}
 	}
-	report, err := Run(ctx, o)
-	if !errors.Is(err, context.Canceled) || len(report.Results) == 0 || report.Results[len(report.Results)-1].ID != "put/size/1" {
-		t.Errorf("%d results, error %v", len(report.Results), err)
+}
+
+// TestInterrupted: what was run is reported, and what was made is removed, wherever it
+// was that the run ended.
+func TestInterrupted(t *testing.T) {
+	for _, after := range []string{"put/size/1", "client/nixl/part", "multipart/mixed", "version/put-get"} {
+		o := start(t, broken.Options{}, "tcp")
+		o.Select = after + ",put/,multipart/,client/nixl,version/"
+		ctx, cancel := context.WithCancel(t.Context())
+		o.Progress = func(r Result) {
+			if r.ID == after {
+				cancel()
+			}
+		}
+		report, err := Run(ctx, o)
+		if !errors.Is(err, context.Canceled) || len(report.Results) == 0 || report.Results[len(report.Results)-1].ID != after {
+			t.Errorf("%d results, error %v", len(report.Results), err)
+		}
 	}
+	for ms := 1; ms < 100; ms += 7 { // in the middle of whatever it is then
+		o := start(t, broken.Options{}, "shm")
+		o.Select = "multipart/"
+		ctx, cancel := context.WithTimeout(t.Context(), time.Duration(ms)*time.Millisecond)
+		Run(ctx, o)
+		cancel()
+	}
+}
+
+// TestBucketOfTheUsers: nothing of a run stays, and nothing else goes.
+func TestBucketOfTheUsers(t *testing.T) {
+	o := start(t, broken.Options{}, "tcp")
+	c, err := rawhttp.New(rawhttp.Config{Endpoint: o.Endpoint, Credentials: rawhttp.Credentials{AccessKey: o.AccessKey, SecretKey: o.SecretKey}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	do := func(r rawhttp.Request, want int) *rawhttp.Response {
+		t.Helper()
+		r.Bucket = "theirs"
+		resp, err := c.Do(t.Context(), r)
+		if err != nil || resp.Status != want {
+			t.Fatalf("%s %s: %+v, %v", r.Method, r.Key, resp, err)
+		}
+		return resp
+	}
+	do(rawhttp.Request{Method: "PUT"}, 200)
+	do(rawhttp.Request{Method: "PUT", Key: "s3rdma-conformance", Body: []byte("theirs")}, 200)
+	do(rawhttp.Request{Method: "POST", Key: "theirs", Query: query("uploads", "")}, 200)
+	o.Bucket = "theirs"
+	report, err := Run(t.Context(), o)
+	if err != nil || report.Failed > 0 {
+		t.Fatalf("%s, %v", report.Summary(), err)
+	}
+	if l := do(rawhttp.Request{Method: "GET", Query: query("versions", "")}, 200); strings.Count(string(l.Body), "<Key>") != 1 {
+		t.Errorf("there are: %s", l.Body)
+	}
+	uploads := do(rawhttp.Request{Method: "GET", Query: query("uploads", "")}, 200)
+	if strings.Count(string(uploads.Body), "<Key>") != 1 {
+		t.Errorf("there are: %s", uploads.Body)
+	}
+	empty(t.Context(), c, "theirs", "")
+	do(rawhttp.Request{Method: "DELETE"}, 204)
 }

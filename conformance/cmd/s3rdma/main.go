@@ -37,6 +37,7 @@ type commands struct {
 	Demo    demoCommand    `cmd:"" help:"Build a MinIO with the plugin, move real files over the fabric, prove it, run the suite."`
 	Bench   benchCommand   `cmd:"" help:"Measure MinIO with the plugin against stock MinIO by HTTP: throughput, CPU seconds per GiB, latency, and the floors."`
 	Peers   peersCommand   `cmd:"" hidden:"" help:"Compare two MinIO binaries by minio-go's own functional tests."`
+	Broken  brokenCommand  `cmd:"" hidden:"" help:"Serve a server that breaks the rules it is told to, to try a suite on."`
 }
 
 func main() { os.Exit(run()) }

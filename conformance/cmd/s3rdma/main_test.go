@@ -49,7 +49,7 @@ func TestCommandLine(t *testing.T) {
 
 func TestListNamesEveryCase(t *testing.T) {
 	var b bytes.Buffer
-	if err := listCases(&b); err != nil {
+	if err := listCases(&b, conformance.Options{}); err != nil {
 		t.Fatal(err)
 	}
 	for _, c := range conformance.Cases() {
