@@ -31,23 +31,38 @@ import (
 	"time"
 )
 
+// binary is a test binary, and which of its tests are run: a regular expression.
+type binary struct {
+	pkg, tests string
+	race       bool
+}
+
 // boot is one life of the VM, and what is run in it.
 type boot struct {
-	name    string
-	options []string // of softroce.sh
-	// Which tests of the binaries, and the largest object of the suite, in bytes (0: all).
-	verbs, e2e, command string
-	maxObject           int64
+	name      string
+	options   []string // of softroce.sh
+	run       []binary
+	maxObject int64 // the largest object of the suite, in bytes; 0: no bound
 	// Test that is left out, and why.
 	skip, reason string
 }
 
-// plan is what is tested. Under loss a transfer takes ten times as long, so it is the
-// fabric's behaviour and the suite that are held to it, with smaller objects.
+// plan is what is tested: everything on a clean network, and of that what loss can change
+// on one that loses packets. There a transfer takes ten times as long, so objects are
+// smaller.
 func plan(loss string) []boot {
 	return []boot{
-		{name: "clean", options: []string{"--netns2"}, verbs: ".", e2e: "^TestVerbs", command: "^TestProbe$"},
-		{name: "lossy", options: []string{"--netem", loss}, verbs: "^TestFabric$", e2e: "^TestVerbsSuite$", maxObject: 6 << 20,
+		// The race detector's part of the fabric's tests is the clean one, that which it keeps
+		// from running (what allocates) the lossy one's.
+		{name: "clean", options: []string{"--netns2"}, run: []binary{
+			{pkg: "rdmaio/verbs", tests: ".", race: true},
+			{pkg: "conformance/e2e", tests: "^TestVerbs"},
+			{pkg: "conformance/cmd/s3rdma", tests: "^TestProbe$"},
+		}},
+		{name: "lossy", options: []string{"--netem", loss}, run: []binary{
+			{pkg: "rdmaio/verbs", tests: "^TestFabric$"},
+			{pkg: "conformance/e2e", tests: "^TestVerbsSuite$"},
+		}, maxObject: 6 << 20,
 			skip: "TestFabric/CloseRegionDuring", reason: "a refusal whose packets are lost looks like a dead peer"},
 	}
 }
@@ -99,18 +114,21 @@ func run(ctx context.Context, s settings) (string, error) {
 		return fmt.Sprintf("softroce: fabric=verbs passed=%d failed=%d skipped=%d lossy_passed=%d lossy_failed=%d",
 			clean.count(passed), clean.count(failed)+broken, clean.count(skipped), lossy.count(passed), lossy.count(failed))
 	}
-	if err := build(ctx, &s); err != nil {
+	var boots []boot
+	for _, b := range plan(s.loss) {
+		if s.only == "" || s.only == b.name {
+			boots = append(boots, b)
+		}
+	}
+	if err := prepare(ctx, &s, boots); err != nil {
 		return line(1), err
 	}
 	ok := true
-	for _, b := range plan(s.loss) {
-		if s.only != "" && s.only != b.name {
-			continue
-		}
+	for _, b := range boots {
 		t, err := s.boot(ctx, b)
 		show(b, t)
 		if ctx.Err() == nil && (err != nil || t.count(failed) > 0 || t.count(passed) == 0) {
-			// Everything here is emulated: when the host stalls for seconds a healthy
+			// Everything here is emulated: when the host stalls for many seconds a healthy
 			// peer looks dead, and a boot can fail. What is broken fails twice.
 			fmt.Printf("*** %s: FAILED, and is run once more ***\n", b.name)
 			t, err = s.boot(ctx, b)
@@ -132,10 +150,12 @@ func run(ctx context.Context, s settings) (string, error) {
 
 // scale runs the measurement alone.
 func scale(ctx context.Context, s settings) error {
-	if err := build(ctx, &s); err != nil {
+	b := boot{name: "scale", options: []string{"--netns2", "--env", "S3RDMA_SCALE=1"},
+		run: []binary{{pkg: "conformance/e2e", tests: "^TestVerbsScale$"}}}
+	if err := prepare(ctx, &s, []boot{b}); err != nil {
 		return err
 	}
-	t, err := s.boot(ctx, boot{name: "scale", options: []string{"--netns2", "--env", "S3RDMA_SCALE=1"}, e2e: "^TestVerbsScale$"})
+	t, err := s.boot(ctx, b)
 	if err != nil {
 		return err
 	}
@@ -148,8 +168,12 @@ func scale(ctx context.Context, s settings) error {
 	return nil
 }
 
-// build makes the test binaries, and the paths absolute: they are the same in the VM.
-func build(ctx context.Context, s *settings) (err error) {
+// script is what boots the VM.
+const script = "conformance/softroce/softroce.sh"
+
+// prepare makes what the boots need: the VM's kernel, and the test binaries. It makes the
+// paths of s absolute, because they are the same in the VM.
+func prepare(ctx context.Context, s *settings, boots []boot) (err error) {
 	for _, p := range []*string{&s.minio, &s.work} {
 		if *p, err = filepath.Abs(*p); err != nil {
 			return err
@@ -161,19 +185,42 @@ func build(ctx context.Context, s *settings) (err error) {
 	if err := os.MkdirAll(s.work, 0o755); err != nil {
 		return err
 	}
-	for _, p := range []string{"./rdmaio/verbs", "./conformance/e2e", "./conformance/cmd/s3rdma"} {
-		cmd := exec.CommandContext(ctx, "go", "test", "-c", "-o", s.binary(p), p)
+	do := func(name string, args ...string) error {
+		cmd := exec.CommandContext(ctx, name, args...)
 		cmd.Stdout, cmd.Stderr = os.Stderr, os.Stderr
-		if err := cmd.Run(); err != nil {
-			return fmt.Errorf("build the tests of %s: %w", p, err)
+		return cmd.Run()
+	}
+	if err := do("bash", script, "--prepare"); err != nil {
+		return fmt.Errorf("prepare the VM: %w (conformance/softroce/README.md lists what it needs)", err)
+	}
+	built := map[string]bool{}
+	for _, b := range boots {
+		for _, r := range b.run {
+			out := s.binary(r)
+			if built[out] {
+				continue
+			}
+			built[out] = true
+			args := []string{"test", "-c", "-o", out}
+			if r.race {
+				args = append(args, "-race")
+			}
+			if err := do("go", append(args, "./"+r.pkg)...); err != nil {
+				return fmt.Errorf("build the tests of %s: %w", r.pkg, err)
+			}
 		}
 	}
 	return nil
 }
 
-func (s settings) binary(pkg string) string {
-	return filepath.Join(s.work, filepath.Base(pkg)+".test")
+func (s settings) binary(r binary) string {
+	name := filepath.Base(r.pkg)
+	if r.race {
+		name += ".race"
+	}
+	return filepath.Join(s.work, name+".test")
 }
+
 func (s settings) log(b boot) string { return filepath.Join(s.work, b.name+".log") }
 
 // boot runs the tests in a VM and counts. An error is one of the VM, or of a test.
@@ -182,17 +229,13 @@ func (s settings) boot(ctx context.Context, b boot) (tally, error) {
 	if err != nil {
 		return tally{}, err
 	}
-	seconds := fmt.Sprint(int(s.limit.Seconds()))
-	test := func(pkg, pattern string) string {
-		return fmt.Sprintf("cd '%s' && exec '%s' -test.v -test.timeout %ss -test.run '%s' -test.skip '%s'", filepath.Join(here, pkg), s.binary(pkg), seconds, pattern, b.skip)
-	}
-	args := append([]string{"conformance/softroce/softroce.sh", "--disk", "3072", "--mem", "3072", "--timeout", seconds,
+	args := append([]string{script, "--disk", "3072", "--mem", "3072", "--timeout", fmt.Sprint(int(s.limit.Seconds())),
 		"--env", "S3RDMA_FORK=" + s.minio, "--env", fmt.Sprintf("S3RDMA_MAX_OBJECT=%d", b.maxObject), "--env", "S3RDMA_PATIENCE=5m"}, b.options...)
 	args = append(args, "--", filepath.Join(here, "conformance/softroce/guest.sh"))
-	for _, p := range [][2]string{{"rdmaio/verbs", b.verbs}, {"conformance/e2e", b.e2e}, {"conformance/cmd/s3rdma", b.command}} {
-		if p[1] != "" {
-			args = append(args, test(p[0], p[1]))
-		}
+	for _, r := range b.run {
+		// What hangs shows its goroutines before the VM's time is over.
+		args = append(args, fmt.Sprintf("echo '%s%s' && cd '%s' && exec '%s' -test.v -test.timeout %v -test.run '%s' -test.skip '%s'",
+			packageMark, r.pkg, filepath.Join(here, r.pkg), s.binary(r), s.limit*2/3, r.tests, b.skip))
 	}
 
 	log, err := os.Create(s.log(b))

@@ -21,8 +21,11 @@ const (
 	skipped outcome = "skip"
 )
 
-// result is one test without tests below it. Said is what it printed: why it failed, or
-// was skipped.
+// packageMark begins a line that says which package's tests come next.
+const packageMark = "=== PACKAGE "
+
+// result is one test without tests below it. Its name has its package before it. Said is
+// what it printed: why it failed, or was skipped.
 type result struct {
 	name    string
 	outcome outcome
@@ -57,13 +60,17 @@ func read(in io.Reader) (tally, error) {
 	}
 	tests := map[string]*state{}
 	var order []string
-	var current string
+	var current, pkg string
 	lines := bufio.NewScanner(in)
 	lines.Buffer(nil, 1<<20)
 	for lines.Scan() {
 		line := strings.TrimRight(lines.Text(), "\r")
+		if name, ok := strings.CutPrefix(line, packageMark); ok {
+			pkg, current = name+" ", ""
+			continue
+		}
 		if m := runLine.FindStringSubmatch(line); m != nil {
-			current = m[1]
+			current = pkg + m[1]
 			if tests[current] == nil {
 				tests[current] = &state{}
 				order = append(order, current)
@@ -83,7 +90,7 @@ func read(in io.Reader) (tally, error) {
 			continue
 		}
 		if m := endLine.FindStringSubmatch(line); m != nil {
-			if s := tests[m[2]]; s != nil {
+			if s := tests[pkg+m[2]]; s != nil {
 				s.outcome = map[string]outcome{"PASS": passed, "FAIL": failed, "SKIP": skipped}[m[1]]
 			}
 			continue

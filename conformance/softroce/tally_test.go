@@ -6,6 +6,8 @@ package main
 import (
 	"strings"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 )
 
 func TestRead(t *testing.T) {
@@ -55,6 +57,35 @@ panic: oh
 	}
 	if got.count(passed) != 3 || got.count(failed) != 3 || got.count(skipped) != 1 {
 		t.Errorf("%+v", got)
+	}
+}
+
+// TestReadPackages: the same name in two packages is two tests.
+func TestReadPackages(t *testing.T) {
+	got, err := read(strings.NewReader(`=== PACKAGE rdmaio/verbs
+=== RUN   TestProbe
+    probe_test.go:1: no device
+--- FAIL: TestProbe (0.01s)
+=== RUN   TestFabric
+=== RUN   TestFabric/a/b
+    --- PASS: TestFabric/a/b (0.00s)
+--- PASS: TestFabric (0.00s)
+FAIL
+=== PACKAGE conformance/cmd/s3rdma
+=== RUN   TestProbe
+--- PASS: TestProbe (0.01s)
+PASS
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []string{"rdmaio/verbs TestProbe: FAIL", "rdmaio/verbs TestFabric/a/b: pass", "conformance/cmd/s3rdma TestProbe: pass"}
+	var lines []string
+	for _, r := range got.results {
+		lines = append(lines, r.name+": "+string(r.outcome))
+	}
+	if diff := cmp.Diff(want, lines); diff != "" {
+		t.Error(diff)
 	}
 }
 
