@@ -16,7 +16,12 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/s3rdma/s3rdma/conformance"
 )
+
+// ofRDMACore matches the names of rdma-core's libraries.
+var ofRDMACore = regexp.MustCompile(`lib(ibverbs|mlx5|rdmacm)[^/]*$`)
 
 // bareRoot makes a file system with the binary and what its dynamic linker needs to start
 // it, and nothing else: no rdma-core.
@@ -35,8 +40,7 @@ func bareRoot(t *testing.T, binary string) string {
 		to := filepath.Join(root, f)
 		if f == binary {
 			to = filepath.Join(root, "minio")
-		}
-		if strings.Contains(f, "ibverbs") || strings.Contains(f, "mlx5") || strings.Contains(f, "rdmacm") {
+		} else if ofRDMACore.MatchString(f) {
 			t.Fatalf("the binary is linked against %s: it cannot start without", f)
 		}
 		if err := copyFile(to, f); err != nil {
@@ -91,6 +95,7 @@ func TestWithoutRDMACore(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	const user, password = "bare-root", "bare-root-secret"
 	address := l.Addr().String()
 	l.Close()
 	run := func(ctx context.Context, out io.Writer, args ...string) *exec.Cmd {
@@ -98,7 +103,7 @@ func TestWithoutRDMACore(t *testing.T) {
 			"/data1", "/data2", "/data3", "/data4")...)
 		cmd.SysProcAttr = &syscall.SysProcAttr{Chroot: root, Pdeathsig: syscall.SIGKILL}
 		cmd.Dir = "/"
-		cmd.Env = []string{"HOME=/tmp", "MINIO_CI_CD=1", "MINIO_BROWSER=off", "MINIO_UPDATE=off", "MINIO_ROOT_USER=bare-root", "MINIO_ROOT_PASSWORD=bare-root-secret"}
+		cmd.Env = []string{"HOME=/tmp", "MINIO_CI_CD=1", "MINIO_BROWSER=off", "MINIO_UPDATE=off", "MINIO_ROOT_USER=" + user, "MINIO_ROOT_PASSWORD=" + password}
 		cmd.Stdout, cmd.Stderr = out, out
 		return cmd
 	}
@@ -128,7 +133,7 @@ func TestWithoutRDMACore(t *testing.T) {
 			}
 			return err == nil && resp.StatusCode == http.StatusOK
 		}
-		end := time.After(time.Minute)
+		end := time.After(soon)
 		for !ready() {
 			select {
 			case <-ended:
@@ -139,13 +144,18 @@ func TestWithoutRDMACore(t *testing.T) {
 			text, _ := os.ReadFile(log.Name())
 			t.Fatalf("the server does not start:\n%s", text)
 		}
+		report, err := conformance.Run(ctx, conformance.Options{Endpoint: "http://" + address, AccessKey: user, SecretKey: password,
+			Fabric: "tcp", Select: "put/size/65537,get/size/65537"})
+		if err != nil || report.Passed != 2 {
+			t.Errorf("a PUT and a GET over tcp: %s %v", report.Summary(), err)
+		}
 		cancel()
 		<-ended
 	})
 
 	t.Run("verbs", func(t *testing.T) {
 		var out strings.Builder
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		ctx, cancel := context.WithTimeout(t.Context(), soon)
 		defer cancel()
 		err := run(ctx, &out, "--rdma-fabric=verbs").Run()
 		if err == nil || ctx.Err() != nil {
