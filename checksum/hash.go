@@ -11,7 +11,6 @@ import (
 	"hash/crc32"
 
 	"github.com/cespare/xxhash/v2"
-	"github.com/minio/crc64nvme"
 	"github.com/minio/sha256-simd"
 )
 
@@ -62,11 +61,11 @@ func Of(alg Algorithm, p []byte) Sum {
 	s := Sum{alg: alg}
 	switch alg {
 	case CRC32:
-		return sum32(alg, crc32.ChecksumIEEE(p))
+		return sum32(alg, update32(0, crc32.IEEETable, p))
 	case CRC32C:
-		return sum32(alg, crc32.Checksum(p, castagnoli))
+		return sum32(alg, update32(0, castagnoli, p))
 	case CRC64NVME:
-		return sum64(alg, crc64nvme.Checksum(p))
+		return sum64(alg, update64(0, p))
 	case XXH64:
 		return sum64(alg, xxhash.Sum64(p))
 	case SHA1:
@@ -91,7 +90,7 @@ type crc32Hash struct {
 }
 
 func (h *crc32Hash) Write(p []byte) (int, error) {
-	h.crc = crc32.Update(h.crc, h.table, p)
+	h.crc = update32(h.crc, h.table, p)
 	return len(p), nil
 }
 func (h *crc32Hash) Sum() Sum             { return sum32(h.alg, h.crc) }
@@ -101,7 +100,7 @@ func (h *crc32Hash) Algorithm() Algorithm { return h.alg }
 type crc64Hash struct{ crc uint64 }
 
 func (h *crc64Hash) Write(p []byte) (int, error) {
-	h.crc = crc64nvme.Update(h.crc, p)
+	h.crc = update64(h.crc, p)
 	return len(p), nil
 }
 func (h *crc64Hash) Sum() Sum             { return sum64(CRC64NVME, h.crc) }
