@@ -5,8 +5,11 @@ package plugin
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
+
+	"github.com/s3rdma/s3rdma/checksum"
 )
 
 type directKey struct{}
@@ -114,6 +117,19 @@ type Source struct{ b *putBody }
 func SourceOf(ctx context.Context) (*Source, bool) {
 	s, ok := ctx.Value(directKey{}).(*Source)
 	return s, ok
+}
+
+// Verify has sum, one of the checksums that the request declares, verified by the plugin,
+// which can do it while the bytes are in the cache: the handler need not. What does not
+// match breaks the body off before its last byte, and is answered with BadDigest. It
+// must be called before the first byte is read.
+func (s *Source) Verify(sum checksum.Sum) error {
+	s.b.mu.Lock()
+	defer s.b.mu.Unlock()
+	if s.b.posted > 0 {
+		return errors.New("a checksum is to be verified of which bytes have been read")
+	}
+	return s.b.sums.verifyAlso(sum)
 }
 
 // Size is the object's length in bytes.

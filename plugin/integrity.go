@@ -29,10 +29,11 @@ type integrity struct {
 	blocks *checksum.Blocks // sum, if it was asked for block by block
 
 	// Of a PUT. declared is what the request says of its bytes; of these, the server's
-	// handler verifies some and verify the others. list is the declared block-wise
+	// handler verifies some and we the others, which are ours. list is the declared block-wise
 	// form.
 	declared []checksum.Sum
-	verify   *checksum.Verifier // nil: nothing
+	ours     []checksum.Sum
+	verify   *checksum.Verifier // of ours
 	list     checksum.List
 }
 
@@ -68,7 +69,7 @@ func (q *request) integrity(d rdmaio.Descriptor) (*integrity, *Error) {
 				return nil, badDigest("%s is the checksum of an empty body, but the window has %d bytes: an SDK has added its default. Declare the checksum of the memory, or have the SDK compute checksums only when required.", s.Algorithm().Header(), d.Size)
 			}
 		}
-		if in.verify, err = checksum.NewVerifier(q.unverified(in.declared)...); err != nil {
+		if err := in.verifyAlso(q.unverified(in.declared)...); err != nil {
 			return nil, declaredError(err)
 		}
 	} else if ask.Blocks != "" {
@@ -129,15 +130,26 @@ func (in *integrity) declaredOf(alg checksum.Algorithm) checksum.Sum {
 	return checksum.Sum{}
 }
 
-// write adds bytes of a PUT, in order.
-func (in *integrity) write(p []byte) {
+// verifyAlso has sums verified besides those that are already. Before the first Write.
+func (in *integrity) verifyAlso(sums ...checksum.Sum) (err error) {
+	in.ours = append(in.ours, sums...)
+	in.verify, err = checksum.NewVerifier(in.ours...)
+	return err
+}
+
+// idle tells whether there is nothing to compute over a PUT's bytes.
+func (in *integrity) idle() bool { return len(in.ours) == 0 && in.sum == nil }
+
+// Write adds bytes of a PUT, in order. It implements io.Writer and never fails.
+func (in *integrity) Write(p []byte) (int, error) {
 	in.verify.Write(p)
 	if in.sum != nil {
 		in.sum.Write(p)
 	}
+	return len(p), nil
 }
 
-// arrived compares, when write has had all bytes of a PUT, with what was declared.
+// arrived compares, when Write has had all bytes of a PUT, with what was declared.
 func (in *integrity) arrived() error {
 	if err := in.verify.Verify(); err != nil {
 		return err

@@ -35,6 +35,7 @@ type putBody struct {
 	lent    bool  // it was lent by Source.Next
 	held    int   // pieces before it that were lent and not released
 	path    path
+	summed  bool // sums are told of the bytes by the transfer, not here
 	eof     bool // all read and verified
 	err     error
 	failure *Error // what the client is told
@@ -98,6 +99,7 @@ func (b *putBody) Read(p []byte) (int, error) {
 // peek is the object's next bytes, as many as lie in one piece and never none.
 func (b *putBody) peek() ([]byte, error) {
 	if b.posted == 0 {
+		b.summed = !b.sums.idle() && b.t.sumInto(b.sums)
 		for range b.t.pieces {
 			b.ask()
 		}
@@ -125,7 +127,9 @@ func (b *putBody) ask() {
 
 // advance counts p, the beginning of what peek returned, as handed out.
 func (b *putBody) advance(p []byte) error {
-	b.sums.write(p)
+	if !b.summed {
+		b.sums.Write(p)
+	}
 	b.off += len(p)
 	b.read += int64(len(p))
 	if b.off == b.have {

@@ -40,7 +40,8 @@ type transfer struct {
 	pieces   []rdmaio.Slice // one or more
 	unit     int            // what their lengths are multiples of
 	software bool           // a CPU moves the bytes
-	sum      io.Writer      // of what is written to the window, in order; or nil
+	instant  bool           // when a post returns they have moved
+	sum      io.Writer      // of what has moved, in order; or nil
 
 	todo    chan job      // to the pump; nil until it is needed
 	done    chan error    // from the pump: the oldest piece under way is off the wire
@@ -54,18 +55,24 @@ type transfer struct {
 	closed bool
 }
 
-// sumPart is how much of a piece is hashed at a time, where a CPU moves the bytes: what
-// it has just copied is in its cache still. A device is told of all first, and moves
-// them meanwhile.
-const sumPart = 512 << 10
+// sumPart is how much of a piece is moved and then hashed at a time, where a CPU moves
+// the bytes: what it has just copied is in its second-level cache still. A device is told
+// of all first, and moves them meanwhile.
+const sumPart = 256 << 10
 
-// sumInto has w told of all bytes that are written to the window, in order. Before the
-// first submit.
-func (t *transfer) sumInto(w io.Writer) {
+// sumInto has w told of all bytes that move, in order, by the goroutine that moves them:
+// what is to leave for the window, or what has arrived from it. It returns false where
+// the latter would keep the fabric waiting; then nothing is told. Before the first
+// submit; what w has computed may be looked at when wait has returned for the last piece.
+func (t *transfer) sumInto(w io.Writer) bool {
+	if !t.write && !t.instant {
+		return false
+	}
 	t.sum = w
 	if t.software {
 		t.maxPost = min(t.maxPost, sumPart)
 	}
+	return true
 }
 
 // job is the first n bytes of a piece.
@@ -74,7 +81,7 @@ type job struct{ piece, n int }
 // newTransfer takes over link and pieces (at least one); release is called when
 // neither is in use any more.
 func newTransfer(ctx context.Context, link rdmaio.Link, pieces []rdmaio.Slice, unit int, c rdmaio.Capabilities, write bool, stall time.Duration, release func()) *transfer {
-	t := &transfer{link: link, release: release, pieces: pieces, unit: unit, maxPost: c.MaxTransfer, software: c.Software, write: write, stall: stall}
+	t := &transfer{link: link, release: release, pieces: pieces, unit: unit, maxPost: c.MaxTransfer, software: c.Software, instant: c.Immediate, write: write, stall: stall}
 	t.maxBatch = max(1, len(pieces)/2)
 	if t.software {
 		t.maxBatch = 1 // a fence costs nothing
@@ -213,7 +220,12 @@ func (t *transfer) post(s rdmaio.Slice, n int) error {
 		}
 		t.timer.Reset(t.stall)
 		if t.sum != nil {
-			t.sum.Write(part.Bytes()) // the fabric only reads it
+			if !t.write {
+				if err := t.link.Fence(t.ctx); err != nil {
+					return err
+				}
+			}
+			t.sum.Write(part.Bytes()) // a write only reads it
 		}
 		t.at += uint64(part.Len)
 		off += part.Len

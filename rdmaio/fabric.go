@@ -110,6 +110,10 @@ type Capabilities struct {
 
 	// Software is true where a CPU moves the bytes, false where a NIC does.
 	Software bool
+
+	// Immediate is true where Write and Read return when the bytes have moved, so that a
+	// Fence behind each of them costs nothing (and still has the last word on success).
+	Immediate bool
 }
 
 // Acceptor is a [Fabric] whose peers connect before they can be transferred with.

@@ -84,6 +84,7 @@ func (f *Fabric) Capabilities() rdmaio.Capabilities {
 		MaxWindow:   rdmaio.MaxWindow,
 		FenceLimit:  time.Second,
 		Software:    true,
+		Immediate:   true,
 	}
 }
 

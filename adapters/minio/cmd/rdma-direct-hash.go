@@ -7,9 +7,7 @@ package cmd
 
 import (
 	"context"
-	"encoding/base64"
 	"encoding/hex"
-	"io"
 
 	"github.com/s3rdma/s3rdma/checksum"
 	"github.com/s3rdma/s3rdma/plugin"
@@ -19,9 +17,10 @@ import (
 )
 
 // rdmaHashReader returns a hash reader of the same body as data, which computes no
-// MD5 where the settings and the request allow that, and CRC64NVME about ten times
-// faster. Everything else is verified as MinIO's handler has told data to.
-func rdmaHashReader(ctx context.Context, data *PutObjReader, part bool) (*PutObjReader, error) {
+// MD5 where the settings and the request allow that, and leaves a declared CRC to src,
+// which verifies it while the bytes are in the cache. Everything else is verified as
+// MinIO's handler has told data to.
+func rdmaHashReader(ctx context.Context, src *plugin.Source, data *PutObjReader, part bool) (*PutObjReader, error) {
 	d, ok := ctx.Value(rdmaDivertKey).(*rdmaDiverted)
 	if !ok || d.reader == nil || !globalServerCtxt.StrictS3Compat {
 		return data, nil // without strict compatibility there is no MD5 anyway
@@ -38,17 +37,24 @@ func rdmaHashReader(ctx context.Context, data *PutObjReader, part bool) (*PutObj
 	case plugin.ETagAuto:
 		fast = fast && sum != nil
 	}
-	crc64 := sum != nil && sum.Type.Is(hash.ChecksumCRC64NVME) && !sum.Type.Trailing()
-	if !fast && !crc64 {
-		return data, nil
-	}
-	body := d.reader
-	if crc64 {
-		h, err := checksum.New(checksum.CRC64NVME)
+	crc := false
+	if sum != nil && !sum.Type.Trailing() {
+		alg, err := checksum.ParseAlgorithm(sum.Type.String())
 		if err != nil {
 			return nil, err
 		}
-		body = &rdmaSumReader{r: body, left: data.Size(), hash: h, want: sum}
+		if crc = alg.Combinable(); crc {
+			declared, err := checksum.NewSum(alg, sum.Raw)
+			if err == nil {
+				err = src.Verify(declared)
+			}
+			if err != nil {
+				return nil, err
+			}
+		}
+	}
+	if !fast && !crc {
+		return data, nil
 	}
 	o := hash.Options{
 		Size: data.Size(), ActualSize: data.ActualSize(),
@@ -61,35 +67,12 @@ func rdmaHashReader(ctx context.Context, data *PutObjReader, part bool) (*PutObj
 	case fast:
 		o.DisableMD5 = true // MinIO makes up an ETag that ends in -1
 	}
-	r, err := hash.NewReaderWithOpts(ctx, body, o)
+	r, err := hash.NewReaderWithOpts(ctx, d.reader, o)
 	if err != nil {
 		return nil, err
 	}
-	if err := r.AddNonTrailingChecksum(sum, crc64); err != nil {
+	if err := r.AddNonTrailingChecksum(sum, crc); err != nil {
 		return nil, err
 	}
 	return NewPutObjReader(r), nil
-}
-
-// rdmaSumReader holds what is read from r to a checksum, before the last bytes are
-// handed on.
-type rdmaSumReader struct {
-	r    io.Reader
-	left int64
-	hash checksum.Hash
-	want *hash.Checksum
-}
-
-// Read implements io.Reader.
-func (s *rdmaSumReader) Read(p []byte) (int, error) {
-	n, err := s.r.Read(p)
-	if n > 0 {
-		s.hash.Write(p[:n])
-		if s.left -= int64(n); s.left == 0 {
-			if got := s.hash.Sum().Base64(); got != base64.StdEncoding.EncodeToString(s.want.Raw) {
-				return 0, hash.ChecksumMismatch{Want: s.want.Encoded, Got: got}
-			}
-		}
-	}
-	return n, err
 }

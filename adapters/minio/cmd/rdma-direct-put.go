@@ -37,7 +37,7 @@ func (l rdmaLayer) PutObject(ctx context.Context, bucket, object string, data *P
 	if err := checkPutObjectArgs(ctx, bucket, object); err != nil {
 		return ObjectInfo{}, err
 	}
-	data, err := rdmaHashReader(ctx, data, false)
+	data, err := rdmaHashReader(ctx, src, data, false)
 	if err != nil {
 		return ObjectInfo{}, err
 	}
@@ -94,7 +94,7 @@ func (l rdmaLayer) PutObjectPart(ctx context.Context, bucket, object, uploadID s
 	if reason := rdmaNotDirect(facts); reason != "" {
 		return divert(reason)
 	}
-	if data, err = rdmaHashReader(ctx, data, true); err != nil {
+	if data, err = rdmaHashReader(ctx, src, data, true); err != nil {
 		return PartInfo{}, err
 	}
 	p := rdmaPut{set: set, bucket: bucket, object: object, src: src, data: data, opts: opts, fi: fi}

@@ -307,9 +307,9 @@ func TestDirectPutVerifies(t *testing.T) {
 		code   string
 		fast   bool
 	}{
-		{"x-amz-checksum-crc64nvme", func(b []byte) string { return sum(checksum.CRC64NVME, b) }, "XAmzContentChecksumMismatch", true},
-		{"x-amz-checksum-crc32c", func(b []byte) string { return sum(checksum.CRC32C, b) }, "XAmzContentChecksumMismatch", true},
-		{"x-amz-checksum-crc32", func(b []byte) string { return sum(checksum.CRC32, b) }, "XAmzContentChecksumMismatch", true},
+		{"x-amz-checksum-crc64nvme", func(b []byte) string { return sum(checksum.CRC64NVME, b) }, "BadDigest", true},
+		{"x-amz-checksum-crc32c", func(b []byte) string { return sum(checksum.CRC32C, b) }, "BadDigest", true},
+		{"x-amz-checksum-crc32", func(b []byte) string { return sum(checksum.CRC32, b) }, "BadDigest", true},
 		{"x-amz-checksum-sha1", func(b []byte) string { return sum(checksum.SHA1, b) }, "XAmzContentChecksumMismatch", true},
 		{"x-amz-checksum-sha256", func(b []byte) string { return sum(checksum.SHA256, b) }, "XAmzContentChecksumMismatch", true},
 		{"content-md5", md5sum, "BadDigest", false},
