@@ -214,6 +214,10 @@ func newServer(dir, address string, root rawhttp.Credentials) (*Server, error) {
 
 // launch starts the process.
 func (s *Server) launch(binary string, args, env []string) error {
+	binary, err := filepath.Abs(binary) // the child begins elsewhere
+	if err != nil {
+		return err
+	}
 	log, err := os.Create(s.Log)
 	if err != nil {
 		return err

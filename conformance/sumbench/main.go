@@ -7,8 +7,8 @@
 //
 //	bench-checksum: crc64nvme_get_over_none=R crc64nvme_put_over_none=R
 //
-// R is the throughput with the checksum over that without, the median of rounds: each
-// round measures all of them, and a ratio is taken within a round.
+// R is the throughput with the checksum over that without, the median of rounds: in each,
+// requests with and without alternate, and a ratio is taken within a round.
 //
 // "CPU" is the server's, in seconds a GiB, which other load on the machine disturbs less.
 //
@@ -35,6 +35,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"slices"
+	"strings"
 	"text/tabwriter"
 	"time"
 
@@ -48,15 +49,29 @@ type options struct {
 	minio  string
 	size   int
 	rounds int
-	count  int // requests of a turn
+	count  int // requests of each kind in a round
+
+	algorithms []checksum.Algorithm
 }
 
 func main() {
 	var o options
 	flag.StringVar(&o.minio, "minio", "bin/minio", "a MinIO with the plugin")
 	flag.IntVar(&o.size, "size", 256<<20, "bytes of the object")
-	flag.IntVar(&o.rounds, "rounds", 9, "rounds, of which the median counts")
+	flag.IntVar(&o.rounds, "rounds", 7, "rounds, of which the median counts")
 	flag.IntVar(&o.count, "count", 2, "requests of each kind in a round")
+	o.algorithms = checksum.Algorithms()
+	flag.Func("algorithms", "the checksums, separated by commas (default all)", func(s string) error {
+		o.algorithms = nil
+		for name := range strings.SplitSeq(s, ",") {
+			alg, err := checksum.ParseAlgorithm(name)
+			if err != nil {
+				return err
+			}
+			o.algorithms = append(o.algorithms, alg)
+		}
+		return nil
+	})
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
@@ -123,95 +138,115 @@ type turn struct {
 	// rates are the throughputs of the rounds, in bytes a second, and cpus what the
 	// server spent, in seconds a GiB.
 	rates, cpus []float64
+
+	took, cpu time.Duration // of this round
 }
 
-// row is one algorithm; the first is none.
+// row is one algorithm beside none.
 type row struct {
-	alg                 checksum.Algorithm // 0: none
+	alg                 checksum.Algorithm
 	get, verified, puts *turn
+	noneGet, nonePut    *turn   // in turns with the above
 	client              float64 // bytes a second of one core for the checksum
 }
 
 type table []row
 
-// measure takes all turns round by round.
+// measure takes all rows round by round. Within a row, the requests with and without the
+// checksum alternate, and change places each time: what else the machine does in these
+// milliseconds, it does to both.
 func measure(ctx context.Context, c *conn, o options, cpu func() (time.Duration, error), sweep func() error) (table, error) {
 	var t table
-	var turns []*turn
-	add := func(name string, do func(context.Context) error) *turn {
-		x := &turn{name: name, do: do}
-		turns = append(turns, x)
-		return x
-	}
 	if err := c.put(ctx, 0, checksum.Sum{}); err != nil {
 		return nil, err
 	}
-	for _, alg := range append([]checksum.Algorithm{0}, checksum.Algorithms()...) {
-		r := row{alg: alg}
-		var sum checksum.Sum
-		if alg != 0 {
-			start := time.Now()
-			sum = checksum.Of(alg, c.mem)
-			r.client = float64(o.size) / time.Since(start).Seconds()
-			r.verified = add("verified get", func(ctx context.Context) error {
-				got, err := c.get(ctx, alg)
-				if err == nil && checksum.OfParallel(alg, c.mem) != got {
-					err = fmt.Errorf("the bytes have another %v than the server says", alg)
-				}
-				return err
-			})
-		}
-		r.get = add("get", func(ctx context.Context) error { _, err := c.get(ctx, alg); return err })
-		r.puts = add("put", func(ctx context.Context) error { return c.put(ctx, alg, sum) })
+	for _, alg := range o.algorithms {
+		start := time.Now()
+		sum := checksum.Of(alg, c.mem)
+		r := row{alg: alg, client: float64(o.size) / time.Since(start).Seconds()}
+		get := func(ctx context.Context) error { _, err := c.get(ctx, alg); return err }
+		r.get = &turn{name: "get", do: get}
+		r.verified = &turn{name: "verified get", do: func(ctx context.Context) error {
+			got, err := c.get(ctx, alg)
+			if err == nil && checksum.OfParallel(alg, c.mem) != got {
+				err = fmt.Errorf("the bytes have another %v than the server says", alg)
+			}
+			return err
+		}}
+		r.puts = &turn{name: "put", do: func(ctx context.Context) error { return c.put(ctx, alg, sum) }}
+		r.noneGet = &turn{name: "get without", do: func(ctx context.Context) error { _, err := c.get(ctx, 0); return err }}
+		r.nonePut = &turn{name: "put without", do: func(ctx context.Context) error { return c.put(ctx, 0, checksum.Sum{}) }}
 		t = append(t, r)
 	}
-	for range o.rounds + 1 {
-		for _, x := range turns {
-			start := time.Now()
-			before, err := cpu()
-			if err != nil {
-				return nil, err
-			}
-			for range o.count {
-				if err := x.do(ctx); err != nil {
-					return nil, fmt.Errorf("%s: %w", x.name, err)
+	for round := range o.rounds + 1 { // the first warms up
+		for _, r := range t {
+			for _, group := range [][]*turn{{r.noneGet, r.get, r.verified}, {r.nonePut, r.puts}} {
+				if err := alternate(ctx, group, o, round > 0, cpu, sweep); err != nil {
+					return nil, fmt.Errorf("%v: %w", r.alg, err)
 				}
-			}
-			took := time.Since(start)
-			after, err := cpu()
-			if err != nil {
-				return nil, err
-			}
-			n := float64(o.count) * float64(o.size)
-			x.rates = append(x.rates, n/took.Seconds())
-			x.cpus = append(x.cpus, (after-before).Seconds()/n*(1<<30))
-			if err := sweep(); err != nil {
-				return nil, err
 			}
 		}
 	}
-	for _, x := range turns {
-		x.rates, x.cpus = x.rates[1:], x.cpus[1:] // the first round warms up
-	}
 	return t, nil
+}
+
+// alternate makes o.count requests of each turn, one after the other, and keeps what
+// they took. One more goes before them: what the first of a kind finds, and what the
+// server does after it (a PUT's old object is removed), would be one turn's only.
+func alternate(ctx context.Context, group []*turn, o options, keep bool, cpu func() (time.Duration, error), sweep func() error) error {
+	for _, x := range group {
+		x.took, x.cpu = 0, 0
+	}
+	if err := errors.Join(group[0].do(ctx), sweep()); err != nil {
+		return fmt.Errorf("%s: %w", group[0].name, err)
+	}
+	for i := range o.count {
+		for j := range group {
+			x := group[(i+j)%len(group)]
+			before, err := cpu()
+			if err != nil {
+				return err
+			}
+			start := time.Now()
+			if err := x.do(ctx); err != nil {
+				return fmt.Errorf("%s: %w", x.name, err)
+			}
+			x.took += time.Since(start)
+			after, err := cpu()
+			if err != nil {
+				return err
+			}
+			x.cpu += after - before
+			if err := sweep(); err != nil {
+				return err
+			}
+		}
+	}
+	if keep {
+		n := float64(o.count) * float64(o.size)
+		for _, x := range group {
+			x.rates = append(x.rates, n/x.took.Seconds())
+			x.cpus = append(x.cpus, x.cpu.Seconds()/n*(1<<30))
+		}
+	}
+	return nil
 }
 
 // write prints the table and the line.
 func (t table) write(w io.Writer) error {
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(tw, "checksum\tGET GiB/s\tover none\tCPU\tverified GiB/s\tover none\tPUT GiB/s\tover none\tCPU\tclient GiB/s\t")
-	none := t[0]
+	var gets, puts turn // without any
+	for _, r := range t {
+		gets.rates, gets.cpus = append(gets.rates, r.noneGet.rates...), append(gets.cpus, r.noneGet.cpus...)
+		puts.rates, puts.cpus = append(puts.rates, r.nonePut.rates...), append(puts.cpus, r.nonePut.cpus...)
+	}
+	fmt.Fprintf(tw, "none\t%s\t\t%.2f\t\t\t%s\t\t%.2f\t\t\n", gib(median(gets.rates)), median(gets.cpus), gib(median(puts.rates)), median(puts.cpus))
 	var line string
 	for _, r := range t {
-		name, verified, over, client := "none", "", "", ""
-		get, put := ratio(r.get, none.get), ratio(r.puts, none.puts)
-		if r.alg != 0 {
-			name = r.alg.String()
-			verified, over = gib(median(r.verified.rates)), fmt.Sprintf("%.2f", ratio(r.verified, none.get))
-			client = gib(r.client)
-		}
-		fmt.Fprintf(tw, "%s\t%s\t%.2f\t%.2f\t%s\t%s\t%s\t%.2f\t%.2f\t%s\t\n", name, gib(median(r.get.rates)), get, median(r.get.cpus),
-			verified, over, gib(median(r.puts.rates)), put, median(r.puts.cpus), client)
+		get, put := ratio(r.get, r.noneGet), ratio(r.puts, r.nonePut)
+		fmt.Fprintf(tw, "%v\t%s\t%.2f\t%.2f\t%s\t%.2f\t%s\t%.2f\t%.2f\t%s\t\n", r.alg, gib(median(r.get.rates)), get, median(r.get.cpus),
+			gib(median(r.verified.rates)), ratio(r.verified, r.noneGet), gib(median(r.puts.rates)), put, median(r.puts.cpus), gib(r.client))
 		if r.alg == checksum.CRC64NVME {
 			line = fmt.Sprintf("bench-checksum: crc64nvme_get_over_none=%.3f crc64nvme_put_over_none=%.3f", get, put)
 		}

@@ -36,11 +36,13 @@ func TestTable(t *testing.T) {
 	rates := func(v float64) *turn { return &turn{rates: []float64{v, v, v}, cpus: []float64{0.25}} }
 	var out strings.Builder
 	err := table{
-		{get: rates(4 << 30), puts: rates(2 << 30)},
-		{alg: checksum.CRC64NVME, get: rates(3 << 30), verified: rates(2 << 30), puts: rates(1 << 30), client: 8 << 30},
+		{alg: checksum.CRC64NVME, noneGet: rates(4 << 30), nonePut: rates(2 << 30), get: rates(3 << 30), verified: rates(2 << 30), puts: rates(1 << 30), client: 8 << 30},
 	}.write(&out)
 	if err != nil || !strings.HasSuffix(out.String(), "\nbench-checksum: crc64nvme_get_over_none=0.750 crc64nvme_put_over_none=0.500\n") {
 		t.Errorf("%v\n%s", err, &out)
+	}
+	if !regexp.MustCompile(`none +4\.00 +0\.25 +2\.00 +0\.25`).MatchString(out.String()) {
+		t.Errorf("%s", &out)
 	}
 	if !regexp.MustCompile(`CRC64NVME +3\.00 +0\.75 +0\.25 +2\.00 +0\.50 +1\.00 +0\.50 +0\.25 +8\.00`).MatchString(out.String()) {
 		t.Errorf("%s", &out)
@@ -54,7 +56,7 @@ func TestRun(t *testing.T) {
 		t.Skip("S3RDMA_FORK names no MinIO binary (make test-minio builds it)")
 	}
 	var out strings.Builder
-	if err := run(t.Context(), options{minio: minio, size: 5<<20 + 1, rounds: 1, count: 1}, &out); err != nil {
+	if err := run(t.Context(), options{minio: minio, size: 5<<20 + 1, rounds: 1, count: 1, algorithms: checksum.Algorithms()}, &out); err != nil {
 		t.Fatal(err)
 	}
 	if !regexp.MustCompile(`(?m)^bench-checksum: crc64nvme_get_over_none=\d+\.\d{3} crc64nvme_put_over_none=\d+\.\d{3}$`).MatchString(out.String()) {
