@@ -180,7 +180,7 @@ func measure(ctx context.Context, c *conn, o options, cpu func() (time.Duration,
 	}
 	for round := range o.rounds + 1 { // the first warms up
 		for _, r := range t {
-			for _, group := range [][]*turn{{r.noneGet, r.get, r.verified}, {r.nonePut, r.puts}} {
+			for _, group := range [][]*turn{{r.noneGet, r.get}, {r.verified}, {r.nonePut, r.puts}} {
 				if err := alternate(ctx, group, o, round > 0, cpu, sweep); err != nil {
 					return nil, fmt.Errorf("%v: %w", r.alg, err)
 				}
