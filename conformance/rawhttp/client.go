@@ -136,9 +136,34 @@ func (r *Response) Error() S3Error {
 // Do sends r and reads the answer. A non-2xx status is no error. Errors are those
 // of the connection and ctx's.
 func (c *Client) Do(ctx context.Context, r Request) (*Response, error) {
+	s, err := c.Seal(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	return s.Send(ctx)
+}
+
+// Sealed is a request with its signature: the same bytes however often it is sent.
+type Sealed struct {
+	c   *Client
+	r   Request
+	req *http.Request
+}
+
+// Seal signs r and sends nothing yet. The slices of r stay in use.
+func (c *Client) Seal(ctx context.Context, r Request) (*Sealed, error) {
 	req, err := c.build(ctx, r)
 	if err != nil {
 		return nil, err
+	}
+	return &Sealed{c, r, req}, nil
+}
+
+// Send sends the request and reads the answer, as Do does.
+func (s *Sealed) Send(ctx context.Context) (*Response, error) {
+	c, r, req := s.c, s.r, s.req.Clone(ctx)
+	if req.Body != nil {
+		req.Body = io.NopCloser(bytes.NewReader(r.Body))
 	}
 	exchange := Exchange{Sent: describeRequest(req, r)}
 	answer, err := c.roundTrip(req)
