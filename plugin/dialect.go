@@ -37,9 +37,9 @@ type Dialect interface {
 	// Parse reads the header's value. Errors wrap rdmaio.ErrMalformed or
 	// rdmaio.ErrUnsupported, and never show the value.
 	Parse(value string) (rdmaio.Descriptor, error)
-	// Succeed marks h, a response that moved n bytes, as a success with this
-	// HTTP status.
-	Succeed(h http.Header, status int, n int64)
+	// Succeed marks h, a response that moved n bytes, as a success of this HTTP
+	// status, and returns the one to send.
+	Succeed(h http.Header, status int, n int64) int
 	// Decline marks h as a decline with this HTTP status.
 	Decline(h http.Header, status int)
 }
@@ -61,9 +61,10 @@ func (d headerDialect) Parse(value string) (rdmaio.Descriptor, error) {
 // Succeed sends both headers, also for no bytes at all: the newest NIXL wants the
 // reply on a PUT, NooBaa's client the byte count everywhere, and nobody takes
 // anything but plain decimals.
-func (d headerDialect) Succeed(h http.Header, status int, n int64) {
+func (d headerDialect) Succeed(h http.Header, status int, n int64) int {
 	h.Set(HeaderReply, strconv.Itoa(status))
 	h.Set(HeaderBytes, strconv.FormatInt(n, 10))
+	return status
 }
 
 func (d headerDialect) Decline(h http.Header, status int) {

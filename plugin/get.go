@@ -26,6 +26,7 @@ type getWriter struct {
 	outer  http.ResponseWriter
 	header http.Header // the handler's; the outer map stays clean for an error answer
 	window uint64
+	exact  bool // the body has to fill the window
 
 	mu     sync.Mutex // a handler may leave a goroutine behind that writes
 	t      *transfer
@@ -199,11 +200,17 @@ func (g *getWriter) finish() *Error {
 	if g.err == nil && g.length >= 0 && g.total != g.length {
 		g.fail(transferFailed("The server ended the body after %d of %d bytes.", g.total, g.length))
 	}
+	if g.err == nil && g.exact && uint64(g.total) != g.window {
+		g.fail(transferFailed("The server's answer has %d bytes, %d were agreed upon.", g.total, g.window))
+	}
 	if g.err == nil && g.fill > 0 {
 		g.closePiece()
 	}
 	if g.err == nil {
 		g.moved(g.t.settle())
+	}
+	if g.err == nil {
+		g.moved(g.t.notify())
 	}
 	return g.err
 }
@@ -223,7 +230,7 @@ func (g *getWriter) commit(d Dialect, in *integrity, keepChecksums bool) {
 	h.Del("Trailer")
 	h.Set("Content-Length", "0")
 	in.prove(h)
-	d.Succeed(h, g.status, g.total)
+	g.status = d.Succeed(h, g.status, g.total)
 	replaceHeader(g.outer.Header(), h)
 	g.outer.WriteHeader(g.status)
 }

@@ -154,7 +154,11 @@ func (p *Plugin) begin() (ok bool) {
 // other request goes to next as it is.
 func (p *Plugin) Handler(s Server, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if IsSessionPath(r.URL.Path) {
+		switch {
+		case strings.HasPrefix(r.URL.Path, HipObjPrefix):
+			p.serveHipObj(s, next, w, r)
+			return
+		case IsSessionPath(r.URL.Path):
 			p.serveSession(s, w, r)
 			return
 		}
@@ -187,6 +191,18 @@ type request struct {
 	op     Op
 	bearer bearer
 	info   RequestInfo
+
+	// retarget makes the handler's request in place of s.Divert, for dialects whose
+	// requests are not the object's own. Their windows are filled whole.
+	retarget func(id Identity, body io.ReadCloser, size int64) (*http.Request, error)
+}
+
+// divert makes the request that the server's handler gets.
+func (q *request) divert(id Identity, body io.ReadCloser, size int64) (*http.Request, error) {
+	if q.retarget != nil {
+		return q.retarget(id, body, size)
+	}
+	return q.s.Divert(q.r, id, body, size)
 }
 
 // serve answers the request, or returns the error to answer it with. The order of
@@ -242,7 +258,7 @@ func (q *request) serve() *Error {
 		return declined(reasonOff, "The server is shutting down. Use plain HTTP.")
 	}
 	defer p.flight.Done()
-	t, err := q.open(f, d, id)
+	t, err := q.open(f, d, id, func(ctx context.Context) (rdmaio.Link, error) { return f.Open(ctx, d, id.Name) })
 	if err != nil {
 		return err
 	}
@@ -304,8 +320,8 @@ func (p *Plugin) peerAllowed(addr netip.Addr, r *http.Request) bool {
 	return false
 }
 
-// open waits for staging memory and opens the link.
-func (q *request) open(f rdmaio.Fabric, d rdmaio.Descriptor, id Identity) (*transfer, *Error) {
+// open waits for staging memory and has the link opened.
+func (q *request) open(f rdmaio.Fabric, d rdmaio.Descriptor, id Identity, openLink func(context.Context) (rdmaio.Link, error)) (*transfer, *Error) {
 	ctx, cancel := context.WithCancel(q.r.Context())
 	stop := context.AfterFunc(q.p.ctx, cancel) // Close aborts transfers
 	free := func() { stop(); cancel() }
@@ -317,7 +333,7 @@ func (q *request) open(f rdmaio.Fabric, d rdmaio.Descriptor, id Identity) (*tran
 		q.info.Err = err
 		return nil, slowDown(reasonStaging, "All staging memory is in use. Please reduce your request rate.")
 	}
-	link, err := f.Open(ctx, d, id.Name)
+	link, err := openLink(ctx)
 	if err != nil {
 		lease.Release()
 		free()
@@ -355,14 +371,15 @@ func openError(d rdmaio.Descriptor, err error) *Error {
 
 // get serves a GET whose transfer is ready.
 func (q *request) get(t *transfer, id Identity, d rdmaio.Descriptor, sums *integrity) *Error {
-	inner, err := q.s.Divert(q.r, id, nil, 0)
+	inner, err := q.divert(id, nil, 0)
 	if err != nil {
-		return q.divertFailed(err)
+		return divertFailed(err)
 	}
 	if sums.sum != nil {
 		t.sumInto(sums.sum)
 	}
 	g := newGetWriter(q.w, t, d.Size)
+	g.exact = q.retarget != nil
 	q.next.ServeHTTP(g, inner.WithContext(context.WithValue(inner.Context(), directKey{}, &Sink{g})))
 	e := g.finish()
 	g.path.tell(&q.info)
@@ -389,9 +406,9 @@ func (q *request) get(t *transfer, id Identity, d rdmaio.Descriptor, sums *integ
 // put serves a PUT or an UploadPart whose transfer is ready.
 func (q *request) put(t *transfer, id Identity, d rdmaio.Descriptor, sums *integrity) *Error {
 	body := &putBody{size: int64(d.Size), t: t, sums: sums}
-	inner, err := q.s.Divert(q.r, id, body, body.size)
+	inner, err := q.divert(id, body, body.size)
 	if err != nil {
-		return q.divertFailed(err)
+		return divertFailed(err)
 	}
 	answer := newHeldAnswer(q.w)
 	defer body.finish() // if the handler panics
@@ -413,7 +430,7 @@ func (q *request) put(t *transfer, id Identity, d rdmaio.Descriptor, sums *integ
 		return transferFailed("The server answered with success, but took only part of the %d bytes.", body.size)
 	default:
 		sums.prove(answer.header)
-		q.bearer.dialect.Succeed(answer.header, answer.status, body.size)
+		answer.status = q.bearer.dialect.Succeed(answer.header, answer.status, body.size)
 		answer.send(q.w)
 		q.info.Outcome = OutcomeServed
 	}
@@ -421,7 +438,7 @@ func (q *request) put(t *transfer, id Identity, d rdmaio.Descriptor, sums *integ
 	return nil
 }
 
-func (q *request) divertFailed(err error) *Error {
+func divertFailed(err error) *Error {
 	var e *Error
 	if errors.As(err, &e) {
 		return e

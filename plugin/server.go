@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
 )
 
 // Op is what an S3 request asks of the object layer, as far as the plugin needs
@@ -79,6 +80,25 @@ type Server interface {
 	// WriteError answers r with e in the server's own form. It adds no headers
 	// that would make e look like a success (no ETag).
 	WriteError(w http.ResponseWriter, r *http.Request, e *Error)
+}
+
+// Retargeter is a [Server] that can act upon another resource than that of the request
+// which an identity has signed. The protocol hipobj-rc-v2 needs it, whose requests name
+// their object in a header; a server without it declines them.
+type Retargeter interface {
+	// Retarget makes the request that the server's handler gets in place of r, which id
+	// has signed and which is below [HipObjPrefix]: method (GET, HEAD or PUT) of t, with
+	// the headers of r that do not belong to a control protocol, and those in header.
+	// Body and size are as in Divert. The handler has to authorize id as it would for a
+	// request of id's own; names that it serves to nobody have to be refused here. Errors
+	// as Divert.
+	Retarget(r *http.Request, id Identity, method string, t Target, header http.Header, body io.ReadCloser, size int64) (*http.Request, error)
+}
+
+// Target is an object or, with uploadId and partNumber in its query, a part of an upload.
+type Target struct {
+	Bucket, Key string
+	Query       url.Values
 }
 
 // ChecksumVerifier is a [Server] whose handler itself compares Content-MD5 and one

@@ -18,9 +18,11 @@ import (
 // fabric's (shm, tcp, rc). No S3 bucket can have such a name.
 const SessionPrefix = "/.s3rdma-"
 
-// IsSessionPath tells whether path is below [SessionPrefix]: such a request is
-// the plugin's, and no S3 call.
-func IsSessionPath(path string) bool { return strings.HasPrefix(path, SessionPrefix) }
+// IsSessionPath tells whether path is below [SessionPrefix] or [HipObjPrefix]: such a
+// request is the plugin's, and no S3 call.
+func IsSessionPath(path string) bool {
+	return strings.HasPrefix(path, SessionPrefix) || strings.HasPrefix(path, HipObjPrefix)
+}
 
 // serveSession answers a connect or a disconnect. Like every use of a descriptor
 // they must be signed, the token or session header included: the signature ties

@@ -233,6 +233,21 @@ func (t *transfer) post(s rdmaio.Slice, n int) error {
 	return nil
 }
 
+// notify tells a peer that waits for a word that all its bytes are there. Everything has
+// been settled.
+func (t *transfer) notify() error {
+	n, ok := t.link.(rdmaio.PairLink)
+	if !ok || t.err != nil {
+		return t.err
+	}
+	t.timer.Reset(t.stall)
+	defer t.timer.Stop()
+	if err := n.Notify(t.ctx); err != nil {
+		return t.fail(err)
+	}
+	return nil
+}
+
 func (t *transfer) fail(err error) error {
 	if cause := context.Cause(t.ctx); cause != nil && !errors.Is(err, cause) {
 		err = fmt.Errorf("%w (%w)", cause, err)

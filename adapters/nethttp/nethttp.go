@@ -6,8 +6,8 @@ package nethttp
 import (
 	"io"
 	"net/http"
+	"net/url"
 	"strconv"
-	"strings"
 
 	"github.com/s3rdma/s3rdma/plugin"
 )
@@ -37,7 +37,9 @@ type Options struct {
 
 	// Trusted says that the handler does not verify signatures itself. What it gets
 	// is then a plain request: without the protocol's headers, and with
-	// UNSIGNED-PAYLOAD as the hash of a diverted body.
+	// UNSIGNED-PAYLOAD as the hash of a diverted body. Only such handlers serve
+	// hipobj-rc-v2, whose requests name their object in a header: the handler must
+	// authorize by what it knows beside the request's signature, or nobody.
 	Trusted bool
 
 	// VerifiesChecksums says that the handler compares x-amz-checksum-* and
@@ -50,7 +52,31 @@ type Options struct {
 // front. p stays the caller's, who closes it after the server has shut down. Several
 // handlers may share a plugin.
 func New(p *plugin.Plugin, next http.Handler, o Options) http.Handler {
+	if o.Trusted {
+		return p.Handler(&trustedServer{server{o}}, next)
+	}
 	return p.Handler(&server{o}, next)
+}
+
+// trustedServer implements plugin.Retargeter too: a handler that verifies signatures
+// would find none on what a signed request led to.
+type trustedServer struct{ server }
+
+func (s *trustedServer) Retarget(r *http.Request, id plugin.Identity, method string, t plugin.Target, header http.Header, body io.ReadCloser, size int64) (*http.Request, error) {
+	inner, err := s.Divert(r, id, body, size)
+	if err != nil {
+		return nil, err
+	}
+	inner.Method = method
+	inner.URL = &url.URL{Path: "/" + t.Bucket + "/" + t.Key, RawQuery: t.Query.Encode()}
+	inner.RequestURI = inner.URL.RequestURI()
+	if s.o.Domain != "" {
+		inner.Host = s.o.Domain // the bucket is in the path
+	}
+	for name, values := range header {
+		inner.Header[name] = values
+	}
+	return inner, nil
 }
 
 // server implements plugin.Server and plugin.ChecksumVerifier.
@@ -83,7 +109,7 @@ func (s *server) Divert(r *http.Request, _ plugin.Identity, body io.ReadCloser, 
 	}
 	if s.o.Trusted {
 		for name := range inner.Header {
-			if l := strings.ToLower(name); strings.HasPrefix(l, "x-amz-rdma-") || strings.HasPrefix(l, "x-rdma-") {
+			if plugin.IsControlHeader(name) {
 				delete(inner.Header, name)
 			}
 		}

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"time"
-	"unsafe"
 
 	"github.com/s3rdma/s3rdma/rdmaio"
 	"github.com/s3rdma/s3rdma/rdmaio/verbs/internal/ibv"
@@ -31,8 +30,7 @@ type conn struct {
 	in, out uint8 // READs answered and outstanding
 	timer   *time.Timer
 
-	wrs  []ibv.SendWR
-	sges []ibv.SGE
+	chain chain
 }
 
 // newConn makes the queue pairs and connects them to the peer's, who learns what to
@@ -40,8 +38,7 @@ type conn struct {
 func newConn(f *Fabric, r *rail, index int, local gid, peer identity) (_ *conn, err error) {
 	o := &f.opt
 	c := &conn{
-		f: f, railIndex: index, path: newPath(r, local, peer, o),
-		wrs: make([]ibv.SendWR, maxChain), sges: make([]ibv.SGE, maxChain),
+		f: f, railIndex: index, path: newPath(r, local, peer, o), chain: newChain(),
 	}
 	depth := min(o.Depth, int(r.dev.MaxQPWR))
 	c.queue.init(c, depth, o.BusyPoll)
@@ -97,26 +94,7 @@ func (c *conn) connect(qpn, psn uint32) error {
 
 // post implements endpoint.
 func (c *conn) post(rs []request, first uint64) (int, error) {
-	for i := range rs {
-		r := &rs[i]
-		c.sges[i] = ibv.SGE{Addr: r.local, Length: r.length, LKey: r.lkey}
-		c.wrs[i] = ibv.SendWR{
-			ID: first + uint64(i), SGList: uintptr(unsafe.Pointer(&c.sges[i])), NumSGE: 1,
-			Opcode: r.op, Remote: r.remote, RKey: r.rkey,
-		}
-		if r.length == 0 { // drivers differ in what they take an empty element for
-			c.wrs[i].SGList, c.wrs[i].NumSGE = 0, 0
-		}
-		if i > 0 {
-			c.wrs[i-1].Next = uintptr(unsafe.Pointer(&c.wrs[i]))
-		}
-	}
-	c.wrs[len(rs)-1].Flags = ibv.SendSignaled
-	bad, err := c.qp.PostSend(&c.wrs[0])
-	if err != nil {
-		return int((bad - uintptr(unsafe.Pointer(&c.wrs[0]))) / unsafe.Sizeof(c.wrs[0])), err
-	}
-	return len(rs), nil
+	return c.chain.post(c.qp, rs, first)
 }
 
 func (c *conn) poll(wc []ibv.WC) (int, error) {

@@ -20,6 +20,7 @@ import (
 var (
 	_ rdmaio.Fabric   = (*Fabric)(nil)
 	_ rdmaio.Acceptor = (*Fabric)(nil)
+	_ rdmaio.Pairer   = (*Fabric)(nil)
 )
 
 // Fabric is the initiating end over RC queue pairs.
@@ -27,6 +28,8 @@ type Fabric struct {
 	initiator
 	caps    rdmaio.Capabilities
 	table   *session.Table[*conn]
+	pairing *session.Table[*pair]
+	landing atomic.Int64 // bytes that peers of pairs may push into
 	links   atomic.Int64
 	running sync.WaitGroup // goroutines that drop sessions
 
@@ -34,6 +37,7 @@ type Fabric struct {
 		sync.Mutex
 		closed bool
 		all    map[*conn]struct{}
+		pairs  map[*pair]struct{}
 		look   *time.Timer // nil: idle connections are not looked after
 	}
 }
@@ -47,6 +51,7 @@ func New(o Options) (*Fabric, error) {
 	}
 	f := new(Fabric)
 	f.conns.all = make(map[*conn]struct{})
+	f.conns.pairs = make(map[*pair]struct{})
 	f.table = session.New(session.Options[*conn]{
 		Max:         o.MaxSessions,
 		MaxPerOwner: o.MaxPerOwner,
@@ -54,8 +59,16 @@ func New(o Options) (*Fabric, error) {
 		Abort:       (*conn).abort,
 		Close:       f.bury,
 	})
+	f.pairing = session.New(session.Options[*pair]{
+		Max:         o.MaxSessions,
+		MaxPerOwner: o.MaxPerOwner,
+		IdleAfter:   pairWithin,
+		Abort:       (*pair).abort,
+		Close:       f.buryPair,
+	})
 	if err := f.open(o, false, f.railFell); err != nil {
 		f.table.Close()
+		f.pairing.Close()
 		return nil, fmt.Errorf("verbs fabric: %w", err)
 	}
 	f.caps = f.capabilities(rdmaio.TransportRC.String())
@@ -191,20 +204,25 @@ func (f *Fabric) drop(id rdmaio.SessionID) {
 // connect again, and will over another.
 func (f *Fabric) railFell(r *rail) {
 	why := fmt.Errorf("verbs: rail %s has failed (%s): %w", r.port, r.status().Why, rdmaio.ErrPeerGone)
-	var lost []*conn
+	var lost []*queue
 	f.conns.Lock()
 	for c := range f.conns.all {
 		if c.path.rail == r {
-			lost = append(lost, c)
+			lost = append(lost, &c.queue)
+		}
+	}
+	for p := range f.conns.pairs {
+		if p.path.rail == r {
+			lost = append(lost, &p.queue)
 		}
 	}
 	f.conns.Unlock()
-	for _, c := range lost {
-		c.mu.Lock()
-		c.forced = c.state == up && c.head < c.posted
-		c.die(why)
-		c.tell()
-		c.mu.Unlock()
+	for _, q := range lost {
+		q.mu.Lock()
+		q.forced = q.state == up && q.head < q.posted
+		q.die(why)
+		q.tell()
+		q.mu.Unlock()
 	}
 }
 
@@ -268,6 +286,7 @@ func (f *Fabric) Close() error {
 	}
 	f.conns.Unlock()
 	f.table.Close()
+	f.pairing.Close()
 	f.running.Wait()
 	if !first {
 		return nil
@@ -275,9 +294,13 @@ func (f *Fabric) Close() error {
 	// Links that are still open keep their connection, but it needs no device any more.
 	f.conns.Lock()
 	left := slices.Collect(maps.Keys(f.conns.all))
+	pairs := slices.Collect(maps.Keys(f.conns.pairs))
 	f.conns.Unlock()
 	for _, c := range left {
 		c.destroy()
+	}
+	for _, p := range pairs {
+		p.destroy()
 	}
 	return f.free()
 }
@@ -285,5 +308,5 @@ func (f *Fabric) Close() error {
 // Sessions is the number of sessions that count against Options.MaxSessions, for metrics.
 func (f *Fabric) Sessions() int { return f.table.Len() }
 
-// live counts what is held on behalf of peers: sessions and links.
-func (f *Fabric) live() int { return f.table.Len() + int(f.links.Load()) }
+// live counts what is held on behalf of peers: sessions, pairs and links.
+func (f *Fabric) live() int { return f.table.Len() + f.pairing.Len() + int(f.links.Load()) }

@@ -67,6 +67,11 @@ type Options struct {
 	// takes up to twice the time. Default 15 s, less than 0 never.
 	KeepAlive time.Duration
 
+	// Landing is the memory, in bytes, that peers of [Fabric.Pair] push into, all
+	// together; each has what it asked for, for as long as its transfer takes. Default
+	// 256 MiB, less than 0 none.
+	Landing int64
+
 	// FenceLimit is how long a cancelled Fence, Close and Hangup wait for transfers to
 	// complete, before they break the connection. Default 2 s.
 	FenceLimit time.Duration
@@ -157,6 +162,9 @@ func (o Options) withDefaults() (Options, error) {
 		if *d.v < d.min || *d.v > 24*time.Hour {
 			return o, fmt.Errorf("%s is %v, want %v to 24h", d.name, *d.v, d.min)
 		}
+	}
+	if o.Landing == 0 {
+		o.Landing = 256 << 20
 	}
 	switch {
 	case o.KeepAlive == 0:

@@ -33,15 +33,16 @@ const (
 	wireTime = 20 * time.Millisecond
 )
 
-// request is one RDMA READ or WRITE.
+// request is one RDMA READ or WRITE. Without a length it moves nothing.
 type request struct {
 	link   *link
-	op     int32 // ibv.WRRead or ibv.WRWrite
+	op     int32 // ibv.WRRead, WRWrite or WRWriteImm
 	local  uint64
 	length uint32
 	lkey   uint32
 	remote uint64
 	rkey   uint32
+	imm    uint32 // of ibv.WRWriteImm
 }
 
 // endpoint is the queue pair below a queue, and its completion queue. The queue's lock

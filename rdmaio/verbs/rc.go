@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"math/bits"
 	"time"
+	"unsafe"
 
 	"github.com/s3rdma/s3rdma/rdmaio/verbs/internal/ibv"
 )
@@ -37,11 +38,12 @@ type path struct {
 	mtu     int32
 	opt     *Options
 	timeout uint8 // code for the data connection
+	rnr     uint8 // tries with a peer that has no receive posted; 7: as long as it takes
 }
 
 // newPath chooses a rail's address towards peer, and the MTU.
 func newPath(r *rail, local gid, peer identity, o *Options) path {
-	p := path{rail: r, local: local, peer: peer, mtu: r.mtu(), opt: o}
+	p := path{rail: r, local: local, peer: peer, mtu: r.mtu(), opt: o, rnr: rnrRetries}
 	if peer.extended {
 		p.mtu = min(p.mtu, peer.mtu)
 	}
@@ -110,13 +112,55 @@ func (p *path) connect(qp *ibv.QP, qpn, theirs, ours uint32, in, out, timeout, r
 		return fmt.Errorf("connect from %s (%s, %s) with MTU %d: %w", p.local.addr(), p.rail.port, p.local.kind, ibv.MTUBytes(p.mtu), err)
 	}
 	err = qp.Modify(ibv.QPAttr{
-		State: ibv.QPStateRTS, Timeout: timeout, RetryCnt: retries, RNRRetry: rnrRetries,
+		State: ibv.QPStateRTS, Timeout: timeout, RetryCnt: retries, RNRRetry: p.rnr,
 		SQPSN: ours & psnMask, MaxRdAtomic: out,
 	}, ibv.AttrState|ibv.AttrTimeout|ibv.AttrRetryCnt|ibv.AttrRNRRetry|ibv.AttrSQPSN|ibv.AttrMaxRdAtomic)
 	if err != nil {
 		return fmt.Errorf("make a queue pair on %s send: %w", p.rail.port, err)
 	}
 	return nil
+}
+
+// chain is what requests are posted in.
+type chain struct {
+	wrs  []ibv.SendWR
+	sges []ibv.SGE
+}
+
+func newChain() chain {
+	return chain{make([]ibv.SendWR, maxChain), make([]ibv.SGE, maxChain)}
+}
+
+// post posts requests, at most maxChain, as endpoint has it.
+func (c *chain) post(qp *ibv.QP, rs []request, first uint64) (int, error) {
+	for i := range rs {
+		r := &rs[i]
+		c.sges[i] = ibv.SGE{Addr: r.local, Length: r.length, LKey: r.lkey}
+		c.wrs[i] = ibv.SendWR{
+			ID: first + uint64(i), SGList: uintptr(unsafe.Pointer(&c.sges[i])), NumSGE: 1,
+			Opcode: r.op, Remote: r.remote, RKey: r.rkey, Imm: wireImm(r.imm),
+		}
+		if r.length == 0 { // drivers differ in what they take an empty element for
+			c.wrs[i].SGList, c.wrs[i].NumSGE = 0, 0
+		}
+		if i > 0 {
+			c.wrs[i-1].Next = uintptr(unsafe.Pointer(&c.wrs[i]))
+		}
+	}
+	c.wrs[len(rs)-1].Flags = ibv.SendSignaled
+	bad, err := qp.PostSend(&c.wrs[0])
+	if err != nil {
+		return int((bad - uintptr(unsafe.Pointer(&c.wrs[0]))) / unsafe.Sizeof(c.wrs[0])), err
+	}
+	return len(rs), nil
+}
+
+// wireImm takes an immediate value to network order, where requests and completions have
+// it, and back.
+func wireImm(v uint32) uint32 {
+	var b [4]byte
+	binary.BigEndian.PutUint32(b[:], v)
+	return binary.NativeEndian.Uint32(b[:])
 }
 
 func toError(qp *ibv.QP) error {
@@ -162,10 +206,8 @@ func (c *courier) say(m message, qpn uint32) error {
 	if c.down {
 		return fmt.Errorf("the message connection is down")
 	}
-	var imm [4]byte
-	binary.BigEndian.PutUint32(imm[:], encodeMessage(m, qpn))
 	*c.send = ibv.SendWR{
-		Opcode: ibv.WRSendImm, Flags: ibv.SendSignaled | ibv.SendSolicited, Imm: binary.NativeEndian.Uint32(imm[:]),
+		Opcode: ibv.WRSendImm, Flags: ibv.SendSignaled | ibv.SendSolicited, Imm: wireImm(encodeMessage(m, qpn)),
 	}
 	_, err := c.qp.PostSend(c.send)
 	return err
@@ -185,8 +227,6 @@ func (c *courier) hear(wc *ibv.WC) (m message, qpn uint32, sent bool, err error)
 		c.down = true
 		return 0, 0, false, err
 	}
-	var imm [4]byte
-	binary.NativeEndian.PutUint32(imm[:], wc.Imm)
-	m, qpn = decodeMessage(binary.BigEndian.Uint32(imm[:]))
+	m, qpn = decodeMessage(wireImm(wc.Imm))
 	return m, qpn, false, nil
 }

@@ -111,21 +111,28 @@ func rdmaCallOf(r *http.Request) *rdmaCall {
 	return r.Context().Value(rdmaCallKey).(*rdmaCall)
 }
 
-// rdmaSessionMiddleware answers connects and disconnects.
+// rdmaSessionAPIs are the names of the plugin's own calls, by the end of their path.
+var rdmaSessionAPIs = map[string]string{
+	"connect": "RDMAConnect", "disconnect": "RDMADisconnect",
+	"prepare": "RDMAPrepare", "ready": "RDMAReady", "cancel": "RDMACancel",
+}
+
+// rdmaSessionMiddleware answers connects and disconnects, and the calls of hipobj-rc-v2,
+// which lead to MinIO's handlers.
 func rdmaSessionMiddleware(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !plugin.IsSessionPath(r.URL.Path) {
 			next.ServeHTTP(w, r)
 			return
 		}
-		api := "RDMAConnect"
-		if strings.HasSuffix(r.URL.Path, "/disconnect") {
-			api = "RDMADisconnect"
+		api, ok := rdmaSessionAPIs[r.URL.Path[strings.LastIndexByte(r.URL.Path, '/')+1:]]
+		if !ok {
+			api = "RDMAConnect"
 		}
 		if tc, ok := r.Context().Value(mcontext.ContextTraceKey).(*mcontext.TraceCtxt); ok {
 			tc.FuncName = "s3." + api
 		}
-		handler := rdmaCurrent.Load().plugin.Handler(rdmaServer{}, next)
+		handler := rdmaCurrent.Load().plugin.Handler(rdmaServer{}, rdmaInner(next))
 		restored := rdmaBegin(r, api)
 		call := rdmaCallOf(restored)
 		collectAPIStats(strings.ToLower(api), func(w http.ResponseWriter, _ *http.Request) {

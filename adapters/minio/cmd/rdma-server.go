@@ -9,13 +9,17 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
+	"net/url"
+	"slices"
 	"strings"
 
 	"github.com/minio/mux"
 
 	"github.com/s3rdma/s3rdma/plugin"
 
+	"github.com/minio/minio/internal/crypto"
 	xhttp "github.com/minio/minio/internal/http"
 	"github.com/minio/minio/internal/mcontext"
 )
@@ -27,6 +31,7 @@ type rdmaServer struct{}
 var (
 	_ plugin.Server           = rdmaServer{}
 	_ plugin.ChecksumVerifier = rdmaServer{}
+	_ plugin.Retargeter       = rdmaServer{}
 )
 
 // VerifiesChecksums implements plugin.ChecksumVerifier: MinIO compares
@@ -117,6 +122,7 @@ type rdmaDiverted struct {
 // which moves bytes past the handler where it can.
 var (
 	rdmaObjectAPI     = objectAPIHandlers{ObjectAPI: newRDMALayer}
+	rdmaHeadObject    = s3APIMiddleware(rdmaObjectAPI.HeadObjectHandler, traceHdrsS3HFlag, noGZS3HFlag)
 	rdmaGetObject     = s3APIMiddleware(rdmaObjectAPI.GetObjectHandler, traceHdrsS3HFlag, noGZS3HFlag)
 	rdmaPutObject     = s3APIMiddleware(rdmaObjectAPI.PutObjectHandler, traceHdrsS3HFlag, noGZS3HFlag)
 	rdmaPutObjectPart = s3APIMiddleware(rdmaObjectAPI.PutObjectPartHandler, traceHdrsS3HFlag, noGZS3HFlag)
@@ -139,6 +145,15 @@ func (rdmaServer) Divert(r *http.Request, _ plugin.Identity, body io.ReadCloser,
 	}
 	inner := r.WithContext(context.WithValue(r.Context(), rdmaDivertKey, d))
 	rdmaStripHeaders(inner)
+	rdmaSetBody(inner, body, size)
+	if err := rdmaResign(inner); err != nil {
+		return nil, err
+	}
+	return inner, nil
+}
+
+// rdmaSetBody gives a diverted request its body, if it has one.
+func rdmaSetBody(inner *http.Request, body io.ReadCloser, size int64) {
 	if body != nil {
 		inner.Body = body
 		inner.ContentLength = size
@@ -153,6 +168,52 @@ func (rdmaServer) Divert(r *http.Request, _ plugin.Identity, body io.ReadCloser,
 			inner.Form.Set(xhttp.AmzContentSha256, unsignedPayload)
 		}
 	}
+}
+
+// Retarget implements plugin.Retargeter: a request of the same key, scope and date as r,
+// which is not presigned, for another resource. No router and no middleware sees it, so
+// what they keep from handlers is refused here.
+func (rdmaServer) Retarget(r *http.Request, _ plugin.Identity, method string, t plugin.Target, header http.Header, body io.ReadCloser, size int64) (*http.Request, error) {
+	path := SlashSeparator + t.Bucket + SlashSeparator + t.Key
+	switch {
+	case !isRequestSignatureV4(r):
+		return nil, rdmaError(ErrAccessDenied)
+	case isMinioReservedBucket(t.Bucket), isMinioMetaBucketName(t.Bucket):
+		return nil, rdmaError(ErrAllAccessDisabled)
+	case isReservedOrInvalidBucket(t.Bucket, true):
+		return nil, rdmaError(ErrInvalidBucketName)
+	case hasBadPathComponent(path),
+		slices.ContainsFunc(slices.Collect(maps.Values(t.Query)), func(v []string) bool { return slices.ContainsFunc(v, hasBadPathComponent) }):
+		return nil, rdmaError(ErrInvalidResourceName)
+	case !globalIsTLS && crypto.SSEC.IsRequested(r.Header):
+		return nil, rdmaError(ErrInsecureSSECustomerRequest)
+	}
+	vars := map[string]string{"bucket": t.Bucket, "object": t.Key}
+	d := &rdmaDiverted{body: body}
+	switch {
+	case method == http.MethodHead:
+		d.handler = rdmaHeadObject
+	case method == http.MethodGet:
+		d.handler = rdmaGetObject
+	case method == http.MethodPut && t.Query.Has("uploadId"):
+		d.handler = rdmaPutObjectPart
+		vars["partNumber"], vars["uploadId"] = t.Query.Get("partNumber"), t.Query.Get("uploadId")
+	case method == http.MethodPut:
+		d.handler = rdmaPutObject
+	default:
+		return nil, fmt.Errorf("%s has no form for another resource", method)
+	}
+	inner := r.WithContext(context.WithValue(r.Context(), rdmaDivertKey, d))
+	rdmaStripHeaders(inner)
+	inner.Method = method
+	inner.URL = &url.URL{Path: path, RawQuery: t.Query.Encode()}
+	inner.RequestURI = inner.URL.RequestURI()
+	inner.Form = rdmaCloneValues(t.Query)
+	for name, values := range header {
+		inner.Header[name] = values
+	}
+	rdmaSetBody(inner, body, size)
+	inner = mux.SetURLVars(inner, vars)
 	if err := rdmaResign(inner); err != nil {
 		return nil, err
 	}

@@ -22,6 +22,7 @@ const (
 	AccessMWBind      = 1 << 4
 
 	WRWrite    = 0
+	WRWriteImm = 1
 	WRSend     = 2
 	WRSendImm  = 3
 	WRRead     = 4
@@ -33,7 +34,9 @@ const (
 	SendSolicited = 1 << 2
 	SendInline    = 1 << 3
 
-	WCRecv = 1 << 7 // bit of an opcode
+	WCRecv            = 1 << 7 // bit of an opcode
+	WCRecvRDMAWithImm = WCRecv + 1
+	WCWithImm         = 1 << 1 // bit of the flags
 
 	MWType2 = 2
 
