@@ -226,6 +226,21 @@ func (v View) lend(limit int) (lease, error) {
 	return lease{buf: b, gen: b.gen, token: token}, nil
 }
 
+// lendPair describes the view, which must be registered, to one peer's queue pair.
+func (v View) lendPair() (rdmaio.Descriptor, lease, error) {
+	b := v.buf
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.lost != nil {
+		return rdmaio.Descriptor{}, lease{}, b.lost
+	}
+	d, err := b.exposed.Describe(v.off, len(v.mem))
+	if err != nil {
+		return d, lease{}, fmt.Errorf("describe %d bytes: %w", len(v.mem), err)
+	}
+	return d, lease{buf: b, gen: b.gen}, nil
+}
+
 // maxWindow is the largest window that a descriptor can name, as an int.
 const maxWindow = min(rdmaio.MaxWindow, math.MaxInt)
 

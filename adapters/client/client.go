@@ -132,6 +132,8 @@ type Client struct {
 	opt       Options
 	endpoint  *url.URL
 	target    rdmaio.Target
+	pairs     rdmaio.PairTarget // target, if it is one
+	pairing   pairing
 	transport http.RoundTripper
 	own       *http.Transport // if transport is the client's
 	signer    *v4.Signer
@@ -203,6 +205,7 @@ func New(o Options) (*Client, error) {
 	c.quiet.L = &c.mu
 	c.life, c.end = context.WithCancel(context.Background())
 	c.session.init(c)
+	c.pairs, _ = o.Target.(rdmaio.PairTarget)
 	if c.transport == nil {
 		c.own = newTransport(o.TLS)
 		c.transport = c.own

@@ -142,7 +142,13 @@ func (c *Client) get(ctx context.Context, bucket, key string, dst View, o GetOpt
 
 	fctx, cancel := c.bounded(ctx, dst.Len())
 	defer cancel()
-	what, resp, err := c.overFabric(fctx, dst, gen, g.fabricCall, g.judge)
+	var what verdict
+	var resp *http.Response
+	if c.pairs != nil {
+		what, err = c.getPaired(fctx, &g)
+	} else {
+		what, resp, err = c.overFabric(fctx, dst, gen, g.fabricCall, g.judge)
+	}
 	switch what {
 	case moved:
 		g.res.Route = Fabric

@@ -177,7 +177,13 @@ func (c *Client) tryPut(ctx context.Context, p *put) (PutResult, error) {
 
 	fctx, cancel := c.bounded(ctx, p.src.Len())
 	defer cancel()
-	what, resp, err := c.overFabric(fctx, p.src, gen, p.fabricCall, p.judge)
+	var what verdict
+	var resp *http.Response
+	if c.pairs != nil {
+		what, err = c.putPaired(fctx, p)
+	} else {
+		what, resp, err = c.overFabric(fctx, p.src, gen, p.fabricCall, p.judge)
+	}
 	switch what {
 	case moved:
 		p.res.Route = Fabric

@@ -75,6 +75,9 @@ func (c *Client) Connect(ctx context.Context) error {
 	if c.target == nil {
 		return fmt.Errorf("connect: the client has no target: %w", ErrNoFabric)
 	}
+	if c.pairs != nil {
+		return c.pairing.may(c.now()) // there is no session
+	}
 	_, err = c.session.ensure(ctx, true)
 	return err
 }

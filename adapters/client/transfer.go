@@ -29,6 +29,10 @@ func (c *Client) route(ctx context.Context, v View, f Force, small bool) (_ Rout
 		r, why = HTTPPlain, errors.New("the view is not registered memory, or the client has no target")
 	case v.Len() == 0 || small && f != ForceFabric:
 		r, why = HTTPSmall, errors.New("an empty view has no descriptor")
+	case c.pairs != nil:
+		if why = c.pairing.may(c.now()); why != nil {
+			r = HTTPNoSession
+		}
 	default:
 		gen, why = c.session.ensure(ctx, false)
 		switch {

@@ -24,6 +24,7 @@ import (
 	"github.com/s3rdma/s3rdma/checksum"
 	"github.com/s3rdma/s3rdma/plugin"
 	"github.com/s3rdma/s3rdma/rdmaio"
+	"github.com/s3rdma/s3rdma/rdmaio/fabrictest"
 	"github.com/s3rdma/s3rdma/rdmaio/shm"
 	"github.com/s3rdma/s3rdma/rdmaio/staging"
 	"github.com/s3rdma/s3rdma/rdmaio/tcp"
@@ -40,6 +41,7 @@ type rig struct {
 	plugin *plugin.Plugin
 	srv    *httptest.Server
 	pool   *staging.Pool
+	pairs  *fabrictest.Pairs // of hipobj
 	c      *client.Client
 
 	payload atomic.Int64 // bytes of bodies that the outermost handler saw, both ways
@@ -76,6 +78,9 @@ func newRig(t testing.TB, fabric string, o rigOptions) *rig {
 		f, err = shm.New(shm.Options{})
 	case "tcp":
 		f, err = tcp.New(tcp.Options{Listen: "127.0.0.1:0"})
+	case "hipobj":
+		r.pairs = fabrictest.NewPairs()
+		f = r.pairs
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -102,6 +107,9 @@ func newRig(t testing.TB, fabric string, o rigOptions) *rig {
 	}
 	auth := newSigV4()
 	r.s3 = newMemoryS3(auth)
+	if o.nethttp.Trusted {
+		r.s3.auth = anybody{}
+	}
 	if o.nethttp.Authenticator == nil {
 		o.nethttp.Authenticator = auth
 	}
@@ -157,6 +165,8 @@ func (r *rig) newClient(user string, o client.Options) *client.Client {
 	switch r.fabric {
 	case "tcp":
 		o.Target = tcp.NewTarget(tcp.Options{})
+	case "hipobj":
+		o.Target = r.pairs.Target()
 	default:
 		o.Target = shm.NewTarget(shm.TargetOptions{})
 	}
