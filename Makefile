@@ -51,8 +51,9 @@ test-minio: minio $(STOCK) ## the suite against the fork over each fabric, and i
 test-race: $(RACE) ## the fork's own tests, with the race detector in MinIO
 	S3RDMA_FORK=$(CURDIR)/$(RACE) $(GO) -C adapters/minio test -count=1 -timeout 20m ./forktest
 
-test-peers: minio $(STOCK) ## minio-go's functional tests: no difference between stock and fork
-	$(SERVERS) $(GO) test -count=1 -v -timeout 20m ./conformance/peers
+test-peers: minio $(STOCK) $(S3RDMA) ## other projects' tests, unchanged: no difference between stock and fork
+	$(SERVERS) $(GO) test -count=1 ./conformance/peers
+	$(S3RDMA) peers --minio $(FORK) --stock $(STOCK)
 
 # RDMA=skip leaves it out where no VM can be had, and says so.
 RDMA ?= run

@@ -25,7 +25,7 @@ var ErrNoCheckout = errors.New("not inside a checkout of " + module)
 // plugin or (stock) without, and returns the binary's path below the user's cache
 // folder. What the builder says goes to out.
 func BuildMinIO(ctx context.Context, stock bool, out io.Writer) (string, error) {
-	root, err := checkout()
+	root, err := Checkout()
 	if err != nil {
 		return "", err
 	}
@@ -54,8 +54,9 @@ func BuildMinIO(ctx context.Context, stock bool, out io.Writer) (string, error) 
 	return binary, nil
 }
 
-// checkout finds the project's root from the current folder upwards.
-func checkout() (string, error) {
+// Checkout finds the root of the project's checkout, from the current folder upwards;
+// ErrNoCheckout if there is none.
+func Checkout() (string, error) {
 	dir, err := os.Getwd()
 	if err != nil {
 		return "", err

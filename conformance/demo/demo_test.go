@@ -112,13 +112,13 @@ func TestInOrderStopsAtTheFirstError(t *testing.T) {
 }
 
 func TestCheckout(t *testing.T) {
-	if root, err := checkout(); err != nil {
+	if root, err := Checkout(); err != nil {
 		t.Error(err)
 	} else if _, err := os.Stat(filepath.Join(root, "conformance", "demo", "demo_test.go")); err != nil {
 		t.Error(err)
 	}
 	t.Chdir(t.TempDir())
-	if _, err := checkout(); !errors.Is(err, ErrNoCheckout) {
+	if _, err := Checkout(); !errors.Is(err, ErrNoCheckout) {
 		t.Errorf("error %v, want ErrNoCheckout", err)
 	}
 }
