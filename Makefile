@@ -5,7 +5,7 @@ STOCK   := bin/minio-stock
 RACE    := bin/minio-race
 S3RDMA  := bin/s3rdma
 
-.PHONY: help all test test-unit test-minio test-race test-peers test-softroce lint fuzz bench bench-checksum bench-direct demo minio clean
+.PHONY: help all test test-unit test-minio test-race soak test-peers test-softroce lint fuzz bench bench-checksum bench-direct demo minio clean
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
@@ -50,6 +50,9 @@ test-minio: minio $(STOCK) ## the suite against the fork over each fabric, and i
 
 test-race: $(RACE) ## the fork's own tests, with the race detector in MinIO
 	S3RDMA_FORK=$(CURDIR)/$(RACE) $(GO) -C adapters/minio test -count=1 -timeout 20m ./forktest
+
+soak: minio ## 64 clients for 10 minutes with staging memory for four
+	S3RDMA_SOAK=10m $(SERVERS) $(GO) -C adapters/minio test -count=1 -v -timeout 30m -run '^TestSoak$$' ./forktest
 
 test-peers: minio $(STOCK) $(S3RDMA) ## other projects' tests, unchanged: no difference between stock and fork
 	$(SERVERS) $(GO) test -count=1 ./conformance/peers

@@ -40,6 +40,8 @@
 //	     each drive's CreateFile. MinIO's rename commits.
 //
 // rdmaNotDirect is the one rule for what goes so, s3rdma_paths_total counts its reasons.
+// Drives of other nodes make no difference but for the counter (rdmaReach): the same
+// calls of MinIO's StorageAPI give a stream instead of a file.
 //
 // On calls that move no object bytes a descriptor has no effect: it is taken away,
 // and where the signature covers it, that is verified and made anew too.

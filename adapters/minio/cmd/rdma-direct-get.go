@@ -99,7 +99,7 @@ func (g *rdmaGet) open(ctx context.Context, z *erasureServerPools, rs *HTTPRange
 		g.disks, g.meta = shuffleDisksAndPartsMetadataByIndex(disks, meta, fi)
 	}
 	g.way = rdmaPathDirect
-	reason = rdmaNotDirect(rdmaFacts{layer: z, object: name, fi: &g.fi, local: g.localShards(), room: g.sink.MaxNext()})
+	reason = rdmaNotDirect(rdmaFacts{layer: z, object: name, fi: &g.fi, room: g.sink.MaxNext()})
 	if reason != "" {
 		if !rdmaCanWrite(reason) {
 			return nil, reason, nil
@@ -115,6 +115,9 @@ func (g *rdmaGet) open(ctx context.Context, z *erasureServerPools, rs *HTTPRange
 		return nil, "", err
 	}
 	g.off, g.length = off, length
+	if g.way == rdmaPathDirect {
+		reason = rdmaReach(g.remote())
+	}
 	g.sink.SetPath(g.way, reason)
 	release := unlock
 	if fi.InlineData() || len(fi.Data) > 0 {
@@ -133,14 +136,22 @@ func (g *rdmaGet) usable(i int) bool {
 	return g.disks[i] != nil && g.disks[i] != OfflineDisk && g.meta[i].IsValid() && g.meta[i].Erasure.Equal(g.fi.Erasure)
 }
 
-// localShards counts the shards in memory or on drives of this node.
-func (g *rdmaGet) localShards() (n int) {
+// far tells whether shard i, which is usable, is on a drive of another node.
+func (g *rdmaGet) far(i int) bool { return len(g.meta[i].Data) == 0 && !g.disks[i].IsLocal() }
+
+// remote tells whether shards of other nodes are needed.
+func (g *rdmaGet) remote() bool {
+	near, far := 0, 0
 	for i := range g.disks {
-		if g.usable(i) && (len(g.meta[i].Data) > 0 || g.disks[i].IsLocal()) {
-			n++
+		switch {
+		case !g.usable(i):
+		case g.far(i):
+			far++
+		default:
+			near++
 		}
 	}
-	return n
+	return far > 0 && near < g.fi.Erasure.DataBlocks
 }
 
 // Read implements io.Reader for MinIO's handler: the object's bytes, of which none
@@ -283,7 +294,6 @@ func (p *rdmaPartReader) open(info ObjectPartInfo, at, n int64) error {
 		p.shards = make([]rdmaShard, len(g.disks))
 		p.sources = make([]erasure.Source, len(g.disks))
 	}
-	local := g.localShards() >= p.code.Geometry().Data
 	for i := range p.sources {
 		p.sources[i] = nil
 		if !g.usable(i) {
@@ -308,8 +318,10 @@ func (p *rdmaPartReader) open(info ObjectPartInfo, at, n int64) error {
 	if err != nil {
 		return err
 	}
+	// As in MinIO: a shard of this node is better than one of another, even if data
+	// must be rebuilt from it.
 	for i := range p.sources {
-		if local && p.sources[i] != nil && !g.disks[i].IsLocal() && len(g.meta[i].Data) == 0 {
+		if p.sources[i] != nil && g.far(i) {
 			p.reader.Demote(i)
 		}
 	}
@@ -430,7 +442,9 @@ func (s *rdmaShard) ReadVAt(ctx context.Context, bufs [][]byte, off int64) (n in
 		n += k
 		s.at += int64(k)
 		if err != nil {
-			return n, err
+			// Not the file's end, which the drive would have told of: the other node
+			// has gone, or given up. This must not pass for a shard that is damaged.
+			return n, fmt.Errorf("%w: the stream of a shard broke: %v", errDiskNotFound, err)
 		}
 	}
 	return n, nil

@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"io"
 	"path"
+	"slices"
 	"strconv"
 	"time"
 
@@ -57,7 +58,7 @@ func (l rdmaLayer) PutObject(ctx context.Context, bucket, object string, data *P
 		src.SetPath(plugin.PathDiverted, reason)
 		return z.serverPools[pool].PutObject(ctx, bucket, object, data, opts)
 	}
-	src.SetPath(rdmaPathDirect, "")
+	src.SetPath(rdmaPathDirect, rdmaReach(p.remote()))
 	return p.put(ctx)
 }
 
@@ -71,7 +72,7 @@ func (l rdmaLayer) PutObjectPart(ctx context.Context, bucket, object, uploadID s
 		src.SetPath(plugin.PathDiverted, reason)
 		return l.ObjectLayer.PutObjectPart(ctx, bucket, object, uploadID, partID, data, opts)
 	}
-	facts := rdmaFacts{layer: l.ObjectLayer, put: true, part: true, size: data.Size(), opts: &opts, unit: src.Unit()}
+	facts := rdmaFacts{layer: l.ObjectLayer, put: true, size: data.Size(), opts: &opts, unit: src.Unit()}
 	if reason := rdmaNotDirect(facts); reason != "" {
 		return divert(reason)
 	}
@@ -79,16 +80,14 @@ func (l rdmaLayer) PutObjectPart(ctx context.Context, bucket, object, uploadID s
 		return PartInfo{}, err
 	}
 	z := l.ObjectLayer.(*erasureServerPools)
-	if _, err := z.getPoolIdx(ctx, bucket, object, data.Size()); err != nil {
-		return PartInfo{}, err
-	}
-	set := z.serverPools[0].getHashedSet(object)
-	fi, _, err := set.checkUploadIDExists(ctx, bucket, object, uploadID, true)
-	if err != nil {
-		if errors.Is(err, errVolumeNotFound) {
-			return PartInfo{}, toObjectErr(err, bucket)
+	if z.SinglePool() {
+		if _, err := z.getPoolIdx(ctx, bucket, object, data.Size()); err != nil {
+			return PartInfo{}, err
 		}
-		return PartInfo{}, toObjectErr(err, bucket, object, uploadID)
+	}
+	set, fi, err := rdmaUpload(ctx, z, bucket, object, uploadID)
+	if err != nil {
+		return PartInfo{}, err
 	}
 	facts.metadata, facts.block = fi.Metadata, fi.Erasure.BlockSize
 	if reason := rdmaNotDirect(facts); reason != "" {
@@ -97,9 +96,30 @@ func (l rdmaLayer) PutObjectPart(ctx context.Context, bucket, object, uploadID s
 	if data, err = rdmaHashReader(ctx, src, data, true); err != nil {
 		return PartInfo{}, err
 	}
-	p := rdmaPut{set: set, bucket: bucket, object: object, src: src, data: data, opts: opts, fi: fi}
-	src.SetPath(rdmaPathDirect, "")
+	p := rdmaPut{set: set, bucket: bucket, object: object, src: src, data: data, opts: opts, fi: fi, disks: set.getDisks()}
+	src.SetPath(rdmaPathDirect, rdmaReach(p.remote()))
 	return p.putPart(ctx, uploadID, partID)
+}
+
+// rdmaUpload finds a multipart upload, which is in one of the pools.
+func rdmaUpload(ctx context.Context, z *erasureServerPools, bucket, object, uploadID string) (set *erasureObjects, fi FileInfo, err error) {
+	err = errUploadIDNotFound
+	for i, pool := range z.serverPools {
+		if !z.SinglePool() && z.IsSuspended(i) {
+			continue
+		}
+		set = pool.getHashedSet(object)
+		if fi, _, err = set.checkUploadIDExists(ctx, bucket, object, uploadID, true); !errors.Is(err, errUploadIDNotFound) {
+			break
+		}
+	}
+	switch {
+	case err == nil:
+		return set, fi, nil
+	case errors.Is(err, errVolumeNotFound):
+		return nil, fi, toObjectErr(err, bucket)
+	}
+	return nil, fi, toObjectErr(err, bucket, object, uploadID)
 }
 
 // rdmaPut is a PUT or UploadPart that goes direct. It does what MinIO's putObject
@@ -115,6 +135,11 @@ type rdmaPut struct {
 	fi       FileInfo // of the new object, or of the upload
 	metadata map[string]string
 	disks    []StorageAPI // of the set, in its order
+}
+
+// remote tells whether shards go to drives of other nodes.
+func (p *rdmaPut) remote() bool {
+	return slices.ContainsFunc(p.disks, func(d StorageAPI) bool { return d != nil && d.IsOnline() && !d.IsLocal() })
 }
 
 // plan decides on the new object's geometry.
@@ -315,7 +340,7 @@ func (p *rdmaPut) putPart(ctx context.Context, uploadID string, partID int) (Par
 			}
 		}
 	}
-	disks := shuffleDisks(er.getDisks(), p.fi.Erasure.Distribution)
+	disks := shuffleDisks(p.disks, p.fi.Erasure.Distribution)
 	name := fmt.Sprintf("part.%d", partID)
 	tmp := fmt.Sprintf("%sx%d", mustGetUUID(), time.Now().UnixNano())
 	defer func() {

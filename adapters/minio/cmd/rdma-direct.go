@@ -25,7 +25,6 @@ const (
 // The reasons why a request does not go direct.
 const (
 	rdmaNoLayer      = "layer"       // the object layer is not the erasure-coded one
-	rdmaNoPools      = "pools"       // a part, whose upload may be in any of several pools
 	rdmaNoExtract    = "extract"     // a file inside an archive
 	rdmaNoVirtual    = "virtual"     // an object that MinIO makes up
 	rdmaNoMarker     = "marker"      // a delete marker
@@ -35,12 +34,24 @@ const (
 	rdmaNoCompressed = "compressed"  // or (de-)compressed
 	rdmaNoFormat     = "format"      // stored by an old MinIO
 	rdmaNoBitrot     = "bitrot"      // hashed with another algorithm
-	rdmaNoRemote     = "remote"      // too few shards are on drives of this node
 	rdmaNoSlab       = "slab"        // a block does not fit a slab of staging memory
 	rdmaNoInline     = "inline"      // stored inside the metadata
 	rdmaNoReplica    = "replication" // written by another cluster, or moved between pools
 	rdmaNoChecksum   = "checksum"    // one that is to be computed by the server
 )
+
+// rdmaRemote is told with a request that goes direct when drives of this node do not do
+// for it: shards come from other nodes, or go to them, by MinIO's streams between
+// drives and the same place in staging memory.
+const rdmaRemote = "remote"
+
+// rdmaReach is what is told with a direct request.
+func rdmaReach(remote bool) string {
+	if remote {
+		return rdmaRemote
+	}
+	return ""
+}
 
 // rdmaFacts is what decides on the path of a request. What is not known or does
 // not apply is left at zero.
@@ -53,12 +64,10 @@ type rdmaFacts struct {
 	again  bool        // not the first time that the handler asks
 	object string      // as the request names it
 	fi     *FileInfo   // nil before the metadata is read
-	local  int         // shards on drives of this node
 	room   int         // the most contiguous bytes of the sink
 
 	// Of a PUT or an UploadPart.
 	put      bool
-	part     bool
 	opts     *ObjectOptions
 	metadata map[string]string // of the object, or of the upload
 	inline   bool
@@ -69,16 +78,13 @@ type rdmaFacts struct {
 // rdmaNotDirect is the rule: the reason why a request cannot go the direct path,
 // or "". It is asked before the metadata is read, and again afterwards.
 func rdmaNotDirect(f rdmaFacts) string {
-	pools, ok := f.layer.(*erasureServerPools)
-	if !ok {
+	if _, ok := f.layer.(*erasureServerPools); !ok {
 		return rdmaNoLayer
 	}
 	if f.put {
 		_, encrypted := crypto.IsEncrypted(f.metadata)
 		_, compressed := f.metadata[ReservedMetadataPrefix+"compression"]
 		switch {
-		case f.part && !pools.SinglePool():
-			return rdmaNoPools
 		case encrypted || f.opts.EncryptFn != nil:
 			return rdmaNoEncrypted
 		case compressed || f.opts.IndexCB != nil || f.size < 0:
@@ -118,8 +124,6 @@ func rdmaNotDirect(f rdmaFacts) string {
 		return rdmaNoCompressed
 	case f.fi.XLV1:
 		return rdmaNoFormat
-	case f.local < f.fi.Erasure.DataBlocks:
-		return rdmaNoRemote
 	case int64(f.room) < f.fi.Erasure.BlockSize:
 		return rdmaNoSlab
 	}
@@ -135,7 +139,7 @@ func rdmaNotDirect(f rdmaFacts) string {
 // writer path: the bytes that MinIO decodes are the object's own.
 func rdmaCanWrite(reason string) bool {
 	switch reason {
-	case rdmaNoFormat, rdmaNoBitrot, rdmaNoRemote, rdmaNoSlab:
+	case rdmaNoFormat, rdmaNoBitrot, rdmaNoSlab:
 		return true
 	}
 	return false

@@ -200,6 +200,7 @@ var hookPoints = []hookPoint{
 	{"cmd", "erasureServerPools.getLatestObjectInfoWithIdx", "method func(context.Context, string, string, ObjectOptions) (ObjectInfo, int, error)"},
 	{"cmd", "erasureServerPools.getPoolIdx", "method func(context.Context, string, string, int64) (int, error)"},
 	{"cmd", "erasureServerPools.serverPools", "field []*erasureSets"},
+	{"cmd", "erasureServerPools.IsSuspended", "method func(int) bool"},
 	{"cmd", "erasureSets.getHashedSet", "method func(string) *erasureObjects"},
 	{"cmd", "sendFileReader.Closer", "embedded io.Closer"},
 	{"cmd", "PartialOperation.BitrotScan", "field bool"},

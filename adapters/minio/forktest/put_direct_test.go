@@ -238,29 +238,39 @@ func (d *msgpack) fields(n int) map[string]any {
 }
 
 // nothingToHeal has MinIO look at every shard, and fails if it would mend any.
-func (s *server) nothingToHeal(t *testing.T) {
+func (s *server) nothingToHeal(t *testing.T, buckets ...string) {
+	t.Helper()
+	if buckets == nil {
+		buckets = []string{bucket}
+	}
+	for _, b := range buckets {
+		for _, item := range s.heal(t, b, true) {
+			for _, drive := range item.Before.Drives {
+				if drive.State != madmin.DriveStateOk {
+					t.Errorf("%s is %s on %s", item.Object, drive.State, drive.Endpoint)
+				}
+			}
+		}
+	}
+}
+
+// heal has MinIO look at every shard in a bucket, and mend them unless it is a dry run.
+func (s *server) heal(t *testing.T, bucket string, dry bool) (objects []madmin.HealResultItem) {
 	t.Helper()
 	a := s.admin(t)
-	opts := madmin.HealOpts{Recursive: true, DryRun: true, ScanMode: madmin.HealDeepScan}
+	opts := madmin.HealOpts{Recursive: true, DryRun: dry, ScanMode: madmin.HealDeepScan}
 	begun, _, err := a.Heal(t.Context(), bucket, "", opts, "", true, false)
 	if err != nil {
 		t.Fatal(err)
 	}
-	objects := 0
-	within(t, 60*time.Second, func() error {
+	within(t, 120*time.Second, func() error {
 		_, status, err := a.Heal(t.Context(), bucket, "", opts, begun.ClientToken, false, false)
 		if err != nil {
 			return err
 		}
 		for _, item := range status.Items {
-			if item.Type != madmin.HealItemObject {
-				continue
-			}
-			objects++
-			for _, drive := range item.Before.Drives {
-				if drive.State != madmin.DriveStateOk {
-					t.Errorf("%s is %s on %s", item.Object, drive.State, drive.Endpoint)
-				}
+			if item.Type == madmin.HealItemObject {
+				objects = append(objects, item)
 			}
 		}
 		if status.Summary != "finished" {
@@ -268,9 +278,10 @@ func (s *server) nothingToHeal(t *testing.T) {
 		}
 		return nil
 	})
-	if objects == 0 {
-		t.Error("healing looked at nothing")
+	if len(objects) == 0 {
+		t.Errorf("healing looked at nothing in %s", bucket)
 	}
+	return objects
 }
 
 // noTmp waits until nothing temporary is left on the drives; MinIO's trash is

@@ -38,6 +38,21 @@ const (
 	bucket     = "bucket"
 )
 
+// stockBinary is a MinIO without the plugin: the one that S3RDMA_STOCK names, or else
+// the fork, whose plain HTTP is stock's.
+func stockBinary(t *testing.T) string {
+	t.Helper()
+	bin := os.Getenv("S3RDMA_STOCK")
+	if bin == "" {
+		return forkBinary(t)
+	}
+	abs, err := filepath.Abs(bin)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return abs
+}
+
 // forkBinary is the binary under test.
 func forkBinary(t *testing.T) string {
 	t.Helper()
@@ -80,12 +95,41 @@ type server struct {
 	cmd    *exec.Cmd
 	done   chan error
 	ended  bool
+
+	transport *http.Transport // of send; nil is the default one
 }
 
-// command prepares the binary with args, over four fresh drives.
-func command(t *testing.T, env, args []string) (cmd *exec.Cmd, log *lockedBuffer) {
+// setup is how a server is run.
+type setup struct {
+	binary string   // "" is the fork
+	drives []string // their folders
+	layout []string // what the command line says of them; nil is each by itself
+	env    []string
+	args   []string
+}
+
+// command prepares the server's process.
+func (o setup) command(t *testing.T) (cmd *exec.Cmd, log *lockedBuffer) {
 	t.Helper()
-	return commandOver(t, freshDrives(t, 4), env, args)
+	if o.binary == "" {
+		o.binary = forkBinary(t)
+	}
+	if o.layout == nil {
+		o.layout = o.drives
+	}
+	args := append([]string{"server"}, o.args...)
+	cmd = exec.Command(o.binary, append(args, o.layout...)...)
+	for _, kv := range os.Environ() {
+		if !strings.HasPrefix(kv, "MINIO_") {
+			cmd.Env = append(cmd.Env, kv)
+		}
+	}
+	cmd.Env = append(cmd.Env, "MINIO_CI_CD=1", "MINIO_BROWSER=off", "MINIO_UPDATE=off", "HOME="+filepath.Dir(o.drives[0]),
+		"MINIO_ROOT_USER="+rootUser, "MINIO_ROOT_PASSWORD="+rootSecret)
+	cmd.Env = append(cmd.Env, o.env...)
+	log = new(lockedBuffer)
+	cmd.Stdout, cmd.Stderr = log, log
+	return cmd, log
 }
 
 // freshDrives are n paths where nothing is yet.
@@ -98,31 +142,14 @@ func freshDrives(t *testing.T, n int) (drives []string) {
 	return drives
 }
 
-func commandOver(t *testing.T, drives, env, args []string) (cmd *exec.Cmd, log *lockedBuffer) {
-	t.Helper()
-	args = append([]string{"server"}, args...)
-	args = append(args, drives...)
-	cmd = exec.Command(forkBinary(t), args...)
-	for _, kv := range os.Environ() {
-		if !strings.HasPrefix(kv, "MINIO_") {
-			cmd.Env = append(cmd.Env, kv)
-		}
-	}
-	cmd.Env = append(cmd.Env, "MINIO_CI_CD=1", "MINIO_BROWSER=off", "MINIO_UPDATE=off", "HOME="+filepath.Dir(drives[0]),
-		"MINIO_ROOT_USER="+rootUser, "MINIO_ROOT_PASSWORD="+rootSecret)
-	cmd.Env = append(cmd.Env, env...)
-	log = new(lockedBuffer)
-	cmd.Stdout, cmd.Stderr = log, log
-	return cmd, log
-}
-
 // start runs a server over four drives until the test ends. The bucket is there.
 func start(t *testing.T, env []string, args ...string) *server {
 	t.Helper()
-	return startOver(t, freshDrives(t, 4), env, args...)
+	return setup{drives: freshDrives(t, 4), env: env, args: args}.start(t)
 }
 
-func startOver(t *testing.T, drives, env []string, args ...string) *server {
+// start runs the server until the test ends. The bucket is there.
+func (o setup) start(t *testing.T) *server {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -130,17 +157,18 @@ func startOver(t *testing.T, drives, env []string, args ...string) *server {
 	}
 	host := l.Addr().String()
 	l.Close()
-	s := &server{drives: drives, url: "http://" + host, host: host, audit: new(lockedBuffer), done: make(chan error, 1)}
+	s := &server{drives: o.drives, url: "http://" + host, host: host, audit: new(lockedBuffer), done: make(chan error, 1)}
 	sink := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
 		s.audit.Write(append(bytes.TrimSpace(body), '\n'))
 	}))
 	t.Cleanup(sink.Close)
-	env = append([]string{
+	o.env = append([]string{
 		"MINIO_AUDIT_WEBHOOK_ENABLE_TEST=on", "MINIO_AUDIT_WEBHOOK_ENDPOINT_TEST=" + sink.URL,
 		"MINIO_API_GZIP_OBJECTS=on",
-	}, env...)
-	s.cmd, s.log = commandOver(t, drives, env, append([]string{"--address", host}, args...))
+	}, o.env...)
+	o.args = append([]string{"--address", host}, o.args...)
+	s.cmd, s.log = o.command(t)
 	if err := s.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -166,7 +194,8 @@ func startOver(t *testing.T, drives, env []string, args ...string) *server {
 		_, err = s.admin(t).ListUsers(t.Context())
 		return err
 	})
-	if err := c.MakeBucket(t.Context(), bucket, minio.MakeBucketOptions{}); err != nil {
+	err = c.MakeBucket(t.Context(), bucket, minio.MakeBucketOptions{})
+	if err != nil && minio.ToErrorResponse(err).Code != "BucketAlreadyOwnedByYou" {
 		t.Fatal(err)
 	}
 	return s
@@ -297,9 +326,18 @@ type answer struct {
 // sends it with an empty body.
 func (s *server) send(t *testing.T, method, path string, sign signing, signed, unsigned headers) answer {
 	t.Helper()
-	r, err := http.NewRequestWithContext(t.Context(), method, s.url+path, nil)
+	a, err := s.try(t.Context(), method, path, sign, signed, unsigned)
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("%s %s: %v", method, path, err)
+	}
+	return a
+}
+
+// try is send to a server that may be gone.
+func (s *server) try(ctx context.Context, method, path string, sign signing, signed, unsigned headers) (answer, error) {
+	r, err := http.NewRequestWithContext(ctx, method, s.url+path, nil)
+	if err != nil {
+		return answer{}, err
 	}
 	if method == http.MethodPut || method == http.MethodPost {
 		r.Header.Set("Content-Length", "0")
@@ -307,16 +345,17 @@ func (s *server) send(t *testing.T, method, path string, sign signing, signed, u
 	signed.set(r)
 	r = sign(r)
 	unsigned.set(r)
-	resp, err := http.DefaultTransport.RoundTrip(r)
+	transport := http.DefaultTransport
+	if s.transport != nil {
+		transport = s.transport
+	}
+	resp, err := transport.RoundTrip(r)
 	if err != nil {
-		t.Fatal(err)
+		return answer{}, err
 	}
 	defer resp.Body.Close()
 	body, err := io.ReadAll(resp.Body)
-	if err != nil {
-		t.Fatalf("%s %s: %v", method, path, err)
-	}
-	return answer{resp, string(body)}
+	return answer{resp, string(body)}, err
 }
 
 // want checks status and error code.
@@ -343,9 +382,16 @@ func (a answer) declined(t *testing.T) {
 // trace collects what `mc admin trace -v` shows while f runs.
 func (s *server) trace(t *testing.T, f func()) []madmin.TraceInfo {
 	t.Helper()
+	return s.traceOf(t, madmin.ServiceTraceOpts{S3: true, Internal: true}, f)
+}
+
+// traceOf collects the traces that opts ask for while f runs; S3 calls must be among
+// them.
+func (s *server) traceOf(t *testing.T, opts madmin.ServiceTraceOpts, f func()) []madmin.TraceInfo {
+	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	ch := s.admin(t).ServiceTrace(ctx, madmin.ServiceTraceOpts{S3: true, Internal: true})
+	ch := s.admin(t).ServiceTrace(ctx, opts)
 	var all []madmin.TraceInfo
 	// The server subscribes some time after the call, and publishes some time
 	// after the answer: probes before and after f mark what lies between.

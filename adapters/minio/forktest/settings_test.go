@@ -49,7 +49,7 @@ func TestBadSettings(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			cmd, log := command(t, c.env, append([]string{"--address", "127.0.0.1:0"}, c.args...))
+			cmd, log := setup{drives: freshDrives(t, 4), env: c.env, args: append([]string{"--address", "127.0.0.1:0"}, c.args...)}.command(t)
 			if err := cmd.Start(); err != nil {
 				t.Fatal(err)
 			}

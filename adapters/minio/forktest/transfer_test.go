@@ -137,16 +137,22 @@ func startOn(t *testing.T, args ...string) (s *server, socket string) {
 
 func startOnDrives(t *testing.T, drives int, env []string, args ...string) (s *server, socket string) {
 	t.Helper()
+	o, socket := withRDMA(t, setup{drives: freshDrives(t, drives), env: env, args: args})
+	return o.start(t), socket
+}
+
+// withRDMA switches the plugin on, with little staging memory.
+func withRDMA(t *testing.T, o setup) (on setup, socket string) {
+	t.Helper()
 	dir, err := os.MkdirTemp("", "rdma") // short: a socket's path is
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	socket = filepath.Join(dir, "s")
-	args = append([]string{"--rdma=on", "--rdma-fabric=tcp,shm", "--rdma-shm-socket=" + socket}, args...)
-	env = append([]string{"MINIO_KMS_SECRET_KEY=key:" + base64.StdEncoding.EncodeToString(make([]byte, 32)), "MINIO_RDMA_STAGING_SIZE=32MiB"}, env...)
-	s = startOver(t, freshDrives(t, drives), env, args...)
-	return s, socket
+	o.args = append([]string{"--rdma=on", "--rdma-fabric=tcp,shm", "--rdma-shm-socket=" + socket}, o.args...)
+	o.env = append([]string{"MINIO_KMS_SECRET_KEY=key:" + base64.StdEncoding.EncodeToString(make([]byte, 32)), "MINIO_RDMA_STAGING_SIZE=32MiB"}, o.env...)
+	return o, socket
 }
 
 func TestPut(t *testing.T) {
