@@ -51,7 +51,7 @@ test-minio: minio $(STOCK) ## the suite against the fork over each fabric, and i
 test-race: $(RACE) ## the fork's own tests, with the race detector in MinIO
 	S3RDMA_FORK=$(CURDIR)/$(RACE) $(GO) -C adapters/minio test -count=1 -timeout 20m ./forktest
 
-soak: minio ## 64 clients for 10 minutes with staging memory for four
+soak: minio ## 64 clients for ten minutes, with staging memory for a few of them
 	S3RDMA_SOAK=10m $(SERVERS) $(GO) -C adapters/minio test -count=1 -v -timeout 30m -run '^TestSoak$$' ./forktest
 
 test-peers: minio $(STOCK) $(S3RDMA) ## other projects' tests, unchanged: no difference between stock and fork

@@ -28,7 +28,7 @@ const (
 	soakAnswer  = 10 * time.Second // the whole budget of a known client
 )
 
-// TestSoak: 64 clients share staging memory that has room for four of them. They are
+// TestSoak: 64 clients share staging memory that has room for a few of them. They are
 // served, or told in time to come back, and get nothing else; the server's memory, files
 // and goroutines do not grow. It takes a minute, or as long as S3RDMA_SOAK says (10m).
 func TestSoak(t *testing.T) {
