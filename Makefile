@@ -5,7 +5,7 @@ STOCK   := bin/minio-stock
 RACE    := bin/minio-race
 S3RDMA  := bin/s3rdma
 
-.PHONY: help all test test-unit test-minio test-race soak test-peers test-softroce lint fuzz bench bench-checksum bench-direct demo minio clean
+.PHONY: help all test test-unit test-minio test-race soak test-peers test-softroce test-report lint fuzz bench bench-go bench-checksum bench-direct demo minio clean
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
@@ -28,7 +28,7 @@ $(S3RDMA):
 demo: ## the main job: build the fork, move real files over shared memory, compare every byte
 	$(GO) run ./conformance/cmd/s3rdma demo
 
-test: lint test-unit test-minio test-race test-peers test-softroce ## everything that CI runs
+test: lint test-unit test-report test-minio test-race test-peers test-softroce ## everything that CI runs
 
 lint:
 	@test -z "$$(gofmt -l . | tee /dev/stderr)" || { echo 'run gofmt -w on these files' >&2; exit 1; }
@@ -40,11 +40,14 @@ test-unit: ## all packages with the race detector, no server needed
 	$(GO) test -race ./...
 	$(GO) -C adapters/minio test -race ./...
 
+test-report: ## the benchmark's page in a real browser: needs chromium
+	$(GO) test -count=1 -v -run 'Page|^TestLook' ./conformance/bench ./conformance/browser
+
 # What the tests of whole servers need to know. Their results are never cached.
 SERVERS  = S3RDMA_FORK=$(CURDIR)/$(FORK) S3RDMA_STOCK=$(CURDIR)/$(STOCK)
 
 test-minio: minio $(STOCK) ## the suite against the fork over each fabric, and interop with stock MinIO
-	$(SERVERS) $(GO) test -count=1 -timeout 20m ./conformance/e2e/... ./conformance/minioproc ./conformance/sumbench ./conformance/cmd/...
+	$(SERVERS) $(GO) test -count=1 -timeout 20m ./conformance/e2e/... ./conformance/minioproc ./conformance/sumbench ./conformance/cmd/... ./conformance/bench
 	$(SERVERS) $(GO) -C adapters/minio test -count=1 -timeout 20m ./forktest
 	$(SERVERS) $(GO) -C conformance/awssdk test -count=1 ./...
 
@@ -82,7 +85,11 @@ bench-direct: minio $(STOCK) $(S3RDMA) ## the fork over shared memory against st
 	@mkdir -p build
 	$(S3RDMA) bench --direct --minio $(FORK) --stock $(STOCK) --repeat 7 --json build/bench-direct.json
 
-bench: ## Go benchmarks of the parts
+bench: minio $(STOCK) $(S3RDMA) ## objects and tensors, the client idle and computing, over shared memory against HTTP: build/bench.html and .json
+	@mkdir -p build
+	$(S3RDMA) bench --minio $(FORK) --stock $(STOCK) --window 700ms --json build/bench.json --html build/bench.html
+
+bench-go: ## Go benchmarks of the parts
 	$(GO) test -run '^$$' -bench . -benchmem ./rdmaio/... ./checksum/... ./plugin/...
 
 clean:

@@ -12,9 +12,12 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/s3rdma/s3rdma/conformance/compute"
 )
 
 const (
@@ -22,9 +25,20 @@ const (
 	burnt         = 60 * time.Millisecond
 )
 
+// computeVariable makes this process the one that computes.
+const computeVariable = "S3RDMA_BENCH_TEST_COMPUTE"
+
 // child makes this process the one that TestProcessCPU looks at, if it is: it burns CPU
-// on a thread that then ends, says so, and waits.
+// on a thread that then ends, says so, and waits. Or it makes it the one that computes.
 func child() bool {
+	if os.Getenv(computeVariable) != "" {
+		n, err := strconv.Atoi(os.Args[len(os.Args)-1])
+		if err == nil {
+			err = compute.Serve(n)
+		}
+		fmt.Fprintln(os.Stderr, err)
+		return true
+	}
 	if os.Getenv(childVariable) == "" {
 		return false
 	}

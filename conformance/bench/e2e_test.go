@@ -15,6 +15,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/s3rdma/s3rdma/conformance/tensors"
 )
 
 // binaries are the two servers, where the environment names them.
@@ -85,6 +87,85 @@ func TestDirectAgainstServers(t *testing.T) {
 	}
 }
 
+// modesOptions measure next to nothing of everything.
+func modesOptions(t *testing.T) Options {
+	t.Helper()
+	fork, stock := binaries(t)
+	if cpus, err := allowedCPUs(); err != nil || len(cpus) < 2 {
+		t.Skip("NOT TESTED: the four modes need two CPUs: ", err)
+	}
+	return Options{Fork: fork, Stock: stock, Dir: t.TempDir(), Sizes: []int64{4 * kib, mib}, Concurrency: []int{2}, Repeat: 2, Window: time.Millisecond, Searches: 1,
+		Model: tensors.Transformer{Layers: 2, Hidden: 64, Heads: 4, Vocab: 4000}, Compute: []string{os.Args[0]}, ComputeEnv: []string{computeVariable + "=1"}}
+}
+
+func TestModesAgainstServers(t *testing.T) {
+	for _, fabric := range []string{"shm", "tcp"} {
+		t.Run(fabric, func(t *testing.T) {
+			o := modesOptions(t)
+			o.Fabrics = []string{fabric}
+			steps := 0
+			o.Progress = func(done, total int, what string) {
+				if steps++; done != steps || total < done || what == "" {
+					t.Errorf("step %d is %d of %d, %q", steps, done, total, what)
+				}
+			}
+			was := affinity(t, "/proc/self/status")
+			r, err := Modes(t.Context(), o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			empty(t, o.Dir)
+			if is := affinity(t, "/proc/self/status"); is != was {
+				t.Errorf("this process may run on CPUs %s, and before on %s", is, was)
+			}
+			if len(r.Modes) != 8 || len(r.Rows) != 4 || steps == 0 {
+				t.Fatalf("%d modes, %d rows, %d steps", len(r.Modes), len(r.Rows), steps)
+			}
+			for _, m := range r.Modes {
+				inline, busy := m.Side == sideHTTP, m.Client == Busy
+				// A load reads the header's neighbourhood as well.
+				if moved := m.OverFabric + m.ByHTTP; moved < m.Bytes || (m.Workload == Objects && moved != m.Bytes) || inline && m.OverFabric != 0 || !inline && m.ByHTTP != 0 {
+					t.Errorf("%s, %s, %s: %d bytes, %d over the fabric, %d by HTTP", m.Workload, m.Client, m.Side, m.Bytes, m.OverFabric, m.ByHTTP)
+				}
+				if busy != (m.Kept.N == 2) || busy != (m.ComputeKept.N == 2) || m.Throughput.Min <= 0 || m.ClientCPU.Min <= 0 || m.ServerCPU.Min <= 0 || m.HTTPClientOver.Min <= 0 ||
+					m.P50 <= 0 || m.P90 < m.P50 || m.P99 < m.P90 || m.Max < m.P99 {
+					t.Errorf("incomplete: %+v", m)
+				}
+			}
+			if !regexp.MustCompile(`^bench: client_cpu_http_over_fabric=\S+ busy_kept=\S+ inline_busy_kept=\S+ crossover_bytes=(\d+|none)$`).MatchString(r.Result) {
+				t.Errorf("the last line is %q", r.Result)
+			}
+			if c := r.Crossover; c.Below+c.Above+c.Bytes.N != 1 || len(c.Tried) == 0 {
+				t.Errorf("crossover %+v", c)
+			}
+			if r.Environment.Pinning == nil || len(r.Environment.Versions) != 2 {
+				t.Errorf("environment %+v", r.Environment)
+			}
+		})
+	}
+}
+
+// An interrupt leaves nothing, and this process as it was.
+func TestModesAreInterrupted(t *testing.T) {
+	o := modesOptions(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	o.Window = time.Hour
+	o.Progress = func(_, _ int, what string) {
+		if strings.Contains(what, Busy) || strings.Contains(what, Idle) {
+			time.AfterFunc(100*time.Millisecond, cancel)
+		}
+	}
+	was := affinity(t, "/proc/self/status")
+	if _, err := Modes(ctx, o); !errors.Is(err, context.Canceled) {
+		t.Errorf("error %v", err)
+	}
+	empty(t, o.Dir)
+	if is := affinity(t, "/proc/self/status"); is != was {
+		t.Errorf("this process may run on CPUs %s, and before on %s", is, was)
+	}
+}
+
 func TestProfile(t *testing.T) {
 	fork, stock := binaries(t)
 	profiles := t.TempDir()
@@ -126,7 +207,7 @@ func (h hook) Write(p []byte) (int, error) { h(string(p)); return len(p), nil }
 func TestLostDrives(t *testing.T) {
 	fork, _ := binaries(t)
 	const size = 3 * mib
-	s, err := startServer(t.Context(), "fork", fork, t.TempDir(), 4, []string{"shm"}, make([]byte, size))
+	s, err := startServer(t.Context(), "fork", fork, t.TempDir(), 4, []string{"shm"}, make([]byte, size), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

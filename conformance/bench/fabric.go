@@ -10,6 +10,7 @@ import (
 
 	"github.com/s3rdma/s3rdma/adapters/client"
 	"github.com/s3rdma/s3rdma/conformance"
+	"github.com/s3rdma/s3rdma/conformance/tensors"
 )
 
 // mover moves objects between a worker's memory and a server. Workers may move at
@@ -23,6 +24,8 @@ type mover interface {
 	mem(worker int) []byte
 	// ways counts the operations by how the bytes went, as far as the client knows.
 	ways() ways
+	// byHTTP is the number of object bytes that went in HTTP bodies.
+	byHTTP() int64
 	close() error
 }
 
@@ -89,6 +92,17 @@ func (f *overFabric) ways() ways {
 		}
 	}
 	return w
+}
+
+func (f *overFabric) byHTTP() int64 { return f.c.Stats().HTTPBytes() }
+
+// load implements tensorMover: the server writes each tensor to its place.
+func (f *overFabric) load(ctx context.Context, worker int, key string) ([]tensors.View, error) {
+	b := f.buffers[worker]
+	return loadTensors(ctx, b.Bytes(), func(ctx context.Context, from, n, at int64, etag string) (int64, objectIs, error) {
+		res, err := f.c.Get(ctx, bucket, key, b.View(int(at), int(n)), client.GetOptions{NoVerify: true, IfMatch: etag, Range: client.Range{Offset: from, Length: n}})
+		return int64(res.N), objectIs{size: res.Object.Size, etag: res.Object.ETag}, err
+	})
 }
 
 func (f *overFabric) close() error { return f.c.Close() }

@@ -14,6 +14,9 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/s3rdma/s3rdma/conformance/compute"
+	"github.com/s3rdma/s3rdma/conformance/tensors"
 )
 
 // Op is what a cell measures.
@@ -23,6 +26,8 @@ type Op string
 const (
 	Get Op = "GET"
 	Put Op = "PUT"
+	// Load reads a file's tensors into aligned memory.
+	Load Op = "LOAD"
 )
 
 // side is one of the ways that are compared: a client's end and the server that it
@@ -37,6 +42,8 @@ type side struct {
 	before, after func(ctx context.Context) error
 	// healthy is the side without the fault that this one has, or nil.
 	healthy *side
+	// compute is what keeps the client's CPUs busy in this side's windows, or nil.
+	compute *compute.Load
 }
 
 // cell is what the sides do.
@@ -44,12 +51,19 @@ type cell struct {
 	op      Op
 	size    int
 	workers int
-	keys    int // GET: the number of objects, which workers share
+	keys    int // GET and LOAD: the number of objects, which workers share
 }
 
-func (c cell) key(worker int) string { return objectKey(c.size, worker%c.keys) }
+func (c cell) key(worker int) string {
+	if c.op == Load {
+		return tensorKey(worker % c.keys)
+	}
+	return objectKey(c.size, worker%c.keys)
+}
 
 func objectKey(size, n int) string { return fmt.Sprintf("get/%d/%d", size, n) }
+
+func tensorKey(n int) string { return fmt.Sprintf("model/%d.safetensors", n) }
 
 // window is one measurement of one side.
 type window struct {
@@ -59,6 +73,12 @@ type window struct {
 	latencies             []time.Duration
 	ways                  ways
 	written               []string // keys
+	// overFabric are the object bytes that the server says it moved over the fabric,
+	// byHTTP those that the client moved in HTTP bodies.
+	overFabric, byHTTP int64
+	work               float64 // floating-point operations computed beside
+	alone              float64 // and in a second, when nothing was transferred
+	joules             float64
 }
 
 // rate is in GiB of objects of the given size per second.
@@ -69,15 +89,32 @@ func (w window) rate(size int) float64 {
 // otherCores is the load of the machine beside the two processes.
 func (w window) otherCores() float64 { return ratio(w.other.Seconds(), w.took.Seconds()) }
 
-// usage is the CPU time used so far.
-type usage struct{ server, client, machine time.Duration }
+// usage is the CPU time used so far, and what else is counted.
+type usage struct {
+	server, client, compute, machine time.Duration
+	joules                           float64
+	work                             uint64
+}
 
-func readUsage(s *server) (u usage, err error) {
-	var errs [3]error
+// usage reads all counters for a side's windows.
+func (m *measurer) usage(s *side) (u usage, err error) {
+	var errs [5]error
+	u.joules, errs[4] = m.energy.joules()
 	u.machine, errs[0] = machineCPU()
-	u.server, errs[1] = ProcessCPU(s.pid)
+	if s.compute != nil {
+		u.work = s.compute.Work()
+		u.compute, errs[3] = ProcessCPU(s.compute.PID())
+	}
+	u.server, errs[1] = ProcessCPU(s.server.pid)
 	u.client, errs[2] = ProcessCPU(os.Getpid())
 	return u, errors.Join(errs[:]...)
+}
+
+// since is what was used after an earlier reading.
+func (u usage) since(was usage, w *window) {
+	w.server, w.client = u.server-was.server, u.client-was.client
+	w.other = max(0, u.machine-was.machine-w.server-w.client-(u.compute-was.compute))
+	w.joules, w.work = u.joules-was.joules, float64(u.work-was.work)
 }
 
 // settle waits until a server has little to do: what an earlier window has left to
@@ -114,6 +151,8 @@ type measurer struct {
 	length  time.Duration // of a window, at least
 	pattern pattern
 	serial  *atomic.Int64 // of keys that were written, for all measurers of a run
+	energy  *energyMeter  // nil measures none
+	file    []byte        // what LOAD reads
 }
 
 // run measures one window of a side: workers repeat the operation until the time is
@@ -128,13 +167,16 @@ func (m *measurer) run(ctx context.Context, s *side, c cell) (w window, err erro
 		defer func() { err = errors.Join(err, s.after(context.WithoutCancel(ctx))) }()
 	}
 	for i := range c.workers {
-		if mem := s.mover.mem(i)[:c.size]; c.op == Get {
-			spoil(mem)
-		} else {
-			m.pattern.fill(mem)
+		switch mem := s.mover.mem(i); c.op {
+		case Get:
+			spoil(mem[:c.size])
+		case Put:
+			m.pattern.fill(mem[:c.size])
+		case Load:
+			spoil(mem[:c.size+tensorSpare])
 		}
 	}
-	before, err := s.ways(ctx)
+	before, err := s.moved(ctx)
 	if err != nil {
 		return w, err
 	}
@@ -145,10 +187,13 @@ func (m *measurer) run(ctx context.Context, s *side, c cell) (w window, err erro
 	if err := m.load(ctx, s, c, &w); err != nil {
 		return w, fmt.Errorf("%s %d bytes by %s: %w", c.op, c.size, s.name, err)
 	}
-	if w.ways, err = s.ways(ctx); err != nil {
+	after, err := s.moved(ctx)
+	if err != nil {
 		return w, err
 	}
-	w.ways.add(before, -1)
+	w.ways = after.ways
+	w.ways.add(before.ways, -1)
+	w.overFabric, w.byHTTP = after.overFabric-before.overFabric, after.byHTTP-before.byHTTP
 	if c.op == Get {
 		for i := range c.workers {
 			if at := m.pattern.differs(s.mover.mem(i)[:c.size]); at >= 0 {
@@ -163,11 +208,12 @@ func (m *measurer) run(ctx context.Context, s *side, c cell) (w window, err erro
 func (m *measurer) load(ctx context.Context, s *side, c cell, w *window) error {
 	lists := make([]window, c.workers)
 	errs := make([]error, c.workers)
+	loaded := make([][]tensors.View, c.workers)
 	for i := range lists {
 		lists[i].latencies = make([]time.Duration, 0, 1<<14)
 	}
 	var wg sync.WaitGroup
-	before, err := readUsage(s.server)
+	before, err := m.usage(s)
 	if err != nil {
 		return err
 	}
@@ -179,12 +225,15 @@ func (m *measurer) load(ctx context.Context, s *side, c cell, w *window) error {
 			l := &lists[i]
 			for {
 				begun := time.Now()
-				if c.op == Get {
+				switch c.op {
+				case Get:
 					errs[i] = s.mover.get(ctx, i, c.key(i), c.size)
-				} else {
+				case Put:
 					key := fmt.Sprintf("put/%d", m.serial.Add(1))
 					l.written = append(l.written, key)
 					errs[i] = s.mover.put(ctx, i, key, c.size)
+				case Load:
+					loaded[i], errs[i] = s.mover.(tensorMover).load(ctx, i, c.key(i))
 				}
 				now := time.Now()
 				l.latencies = append(l.latencies, now.Sub(begun))
@@ -196,29 +245,44 @@ func (m *measurer) load(ctx context.Context, s *side, c cell, w *window) error {
 	}
 	wg.Wait()
 	w.took = time.Since(started)
-	after, err := readUsage(s.server)
+	after, err := m.usage(s)
 	for i := range lists {
 		w.latencies = append(w.latencies, lists[i].latencies...)
 		w.written = append(w.written, lists[i].written...)
 	}
 	w.ops = len(w.latencies)
-	w.server, w.client = after.server-before.server, after.client-before.client
-	w.other = max(0, after.machine-before.machine-w.server-w.client)
-	return errors.Join(append(errs, err)...)
+	after.since(before, w)
+	if err := errors.Join(append(errs, err)...); err != nil || c.op != Load {
+		return err
+	}
+	for i, views := range loaded {
+		if name := wrongTensor(views, m.file); name != "" {
+			return fmt.Errorf("%w: tensor %s of %s", ErrWrongBytes, name, c.key(i))
+		}
+	}
+	return nil
 }
 
-// ways counts how the bytes of all operations so far went.
-func (s *side) ways(ctx context.Context) (ways, error) {
-	w := s.mover.ways()
+// moved is how all operations so far went.
+type moved struct {
+	ways               ways
+	overFabric, byHTTP int64 // object bytes
+}
+
+// moved asks both ends: what went by HTTP the client knows, what over the fabric the
+// server.
+func (s *side) moved(ctx context.Context) (moved, error) {
+	m := moved{ways: s.mover.ways(), byHTTP: s.mover.byHTTP()}
 	if s.fabric == "" {
-		return w, nil
+		return m, nil
 	}
-	served, err := s.server.paths(ctx, s.fabric)
+	served, bytes, err := s.server.moved(ctx, s.fabric)
 	if err != nil {
-		return nil, err
+		return m, err
 	}
-	w.add(served, 1)
-	return w, nil
+	m.ways.add(served, 1)
+	m.overFabric = bytes
+	return m, nil
 }
 
 // quietest returns the n rounds in which the rest of the machine did least, in their

@@ -51,8 +51,9 @@ func (f *fakeMover) put(_ context.Context, w int, _ string, n int) error {
 	return f.fail
 }
 
-func (f *fakeMover) ways() ways   { return ways{"http": f.gets.Load() + f.puts.Load()} }
-func (f *fakeMover) close() error { return nil }
+func (f *fakeMover) ways() ways    { return ways{"http": f.gets.Load() + f.puts.Load()} }
+func (f *fakeMover) byHTTP() int64 { return 10 * (f.gets.Load() + f.puts.Load()) }
+func (f *fakeMover) close() error  { return nil }
 
 func testPattern() pattern {
 	p := make(pattern, 10007)
@@ -98,8 +99,8 @@ func TestWindow(t *testing.T) {
 		if w.took < m.length || w.client <= 0 || w.server <= 0 {
 			t.Errorf("%s: took %v, client %v, server %v", op, w.took, w.client, w.server)
 		}
-		if diff := cmp.Diff(ways{"http": n}, w.ways); diff != "" {
-			t.Errorf("%s: ways: %s", op, diff)
+		if diff := cmp.Diff(ways{"http": n}, w.ways); diff != "" || w.byHTTP != 10*n || w.overFabric != 0 {
+			t.Errorf("%s: %d bytes by HTTP, %d over the fabric, ways: %s", op, w.byHTTP, w.overFabric, diff)
 		}
 	}
 	if diff := cmp.Diff([]string{"before", "after", "before", "after"}, order); diff != "" {

@@ -4,9 +4,11 @@
 package bench
 
 import (
+	"context"
 	"encoding/json"
 	"io"
 	"os"
+	"os/exec"
 	"runtime"
 	"slices"
 	"strings"
@@ -18,12 +20,18 @@ type Report struct {
 	Title       string      `json:"title"`
 	Started     time.Time   `json:"started"`
 	Environment Environment `json:"environment"`
-	Rows        []Row       `json:"rows"`
+	// Command repeats the run.
+	Command string `json:"command,omitempty"`
+	// Modes are those of [Modes].
+	Modes []ModeRow `json:"modes,omitempty"`
+	Rows  []Row     `json:"rows"`
+	// Crossover is what Modes found.
+	Crossover *Crossover `json:"crossover,omitempty"`
 	// Floors are by size.
-	Floors []Floors `json:"floors"`
+	Floors []Floors `json:"floors,omitempty"`
 	// LeftOut says what was not measured, and why.
 	LeftOut []string `json:"left_out,omitempty"`
-	// Result is the last line of a run of [Direct].
+	// Result is the last line of a run of [Direct] or [Modes].
 	Result string `json:"result,omitempty"`
 }
 
@@ -43,6 +51,12 @@ type Environment struct {
 	Quiet  float64 `json:"quiet_cores"`
 	// Idle is what the servers use without requests, in cores.
 	Idle map[string]float64 `json:"idle_cores"`
+	// Versions are what the servers call themselves, by name.
+	Versions map[string]string `json:"versions,omitempty"`
+	// Energy says what energy figures are of, or why there are none.
+	Energy string `json:"energy"`
+	// Pinning is who had which CPUs; nil: everybody all.
+	Pinning *Pinning `json:"pinning,omitempty"`
 }
 
 // Row is one side of one cell.
@@ -100,8 +114,7 @@ func (b *rowBuilder) row(f Floors) Row {
 		ways(r.Ways).add(w.ways, 1)
 	}
 	slices.Sort(latencies)
-	ms := func(share float64) float64 { return percentile(latencies, share).Seconds() * 1000 }
-	r.P50, r.P99 = ms(0.5), ms(0.99)
+	r.P50, r.P99 = milliseconds(percentile(latencies, 0.5)), milliseconds(percentile(latencies, 0.99))
 	r.Throughput, r.ServerCPU, r.ClientCPU, r.Other = spreadOf(rate), spreadOf(server), spreadOf(client), spreadOf(other)
 	// HTTP is held to the floor of a software fabric: it copies as well.
 	soft := b.side.fabric == "" || software(b.side.fabric)
@@ -120,18 +133,23 @@ func paired(a, b *rowBuilder, value func(window) float64) Spread {
 	return spreadOf(all)
 }
 
-// finish adds the rows of a size to the report.
+// finish adds the rows and floors of a size to the report.
 func (b *bench) finish(builders []*rowBuilder, f Floors) {
+	b.rows(builders, f)
+	b.report.Floors = append(b.report.Floors, f)
+}
+
+// rows adds rows to the report.
+func (b *bench) rows(builders []*rowBuilder, f Floors) {
 	for _, x := range builders {
 		r := x.row(f)
 		rate := func(w window) float64 { return w.rate(x.cell.size) }
-		client := func(w window) float64 { return ratio(w.client.Seconds(), float64(w.ops)) }
 		for _, y := range builders {
 			if y.cell != x.cell {
 				continue
 			}
 			if y.side.fabric == "" {
-				r.OverHTTP, r.HTTPClientOver = paired(x, y, rate), paired(y, x, client)
+				r.OverHTTP, r.HTTPClientOver = paired(x, y, rate), paired(y, x, clientCPU)
 			}
 			if x.side.healthy != nil && y.side == x.side.healthy {
 				r.OverHealthy = paired(x, y, rate)
@@ -139,7 +157,6 @@ func (b *bench) finish(builders []*rowBuilder, f Floors) {
 		}
 		b.report.Rows = append(b.report.Rows, r)
 	}
-	b.report.Floors = append(b.report.Floors, f)
 }
 
 // WriteJSON writes the report.
@@ -147,6 +164,19 @@ func (r Report) WriteJSON(w io.Writer) error {
 	e := json.NewEncoder(w)
 	e.SetIndent("", "  ")
 	return e.Encode(r)
+}
+
+// addVersion asks a MinIO binary what it is.
+func (e *Environment) addVersion(ctx context.Context, name, binary string) {
+	out, err := exec.CommandContext(ctx, binary, "--version").Output()
+	if err != nil {
+		out = []byte(err.Error())
+	}
+	if e.Versions == nil {
+		e.Versions = map[string]string{}
+	}
+	first, _, _ := strings.Cut(string(out), "\n")
+	e.Versions[name] = strings.TrimSpace(first)
 }
 
 // environment describes this machine, as far as it tells.

@@ -14,7 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-func TestParsePaths(t *testing.T) {
+func TestParseMoved(t *testing.T) {
 	text := []byte(`# HELP s3rdma_paths_total x
 # TYPE s3rdma_paths_total counter
 s3rdma_paths_total{op="GetObject",path="direct",reason="",transport="shm"} 12
@@ -22,12 +22,15 @@ s3rdma_paths_total{op="PutObject",path="direct",reason="",transport="shm"} 3
 s3rdma_paths_total{op="GetObject",path="diverted",reason="encrypted",transport="shm"} 1e+06
 s3rdma_paths_total{op="GetObject",path="direct",reason="",transport="tcp"} 99
 s3rdma_requests_total{op="GetObject",outcome="served"} 7
+s3rdma_bytes_total{op="GetObject",transport="shm"} 1e+09
+s3rdma_bytes_total{op="PutObject",transport="shm"} 5
+s3rdma_bytes_total{op="GetObject",transport="tcp"} 77
 `)
-	got, err := parsePaths(text, "shm")
-	if diff := cmp.Diff(ways{"direct": 15, "diverted (encrypted)": 1e6}, got); err != nil || diff != "" {
-		t.Errorf("%v %s", err, diff)
+	got, bytes, err := parseMoved(text, "shm")
+	if diff := cmp.Diff(ways{"direct": 15, "diverted (encrypted)": 1e6}, got); err != nil || diff != "" || bytes != 1e9+5 {
+		t.Errorf("%d bytes, %v %s", bytes, err, diff)
 	}
-	if _, err := parsePaths([]byte(`s3rdma_paths_total{transport="shm"} many`), "shm"); err == nil {
+	if _, _, err := parseMoved([]byte(`s3rdma_paths_total{transport="shm"} many`), "shm"); err == nil {
 		t.Error("no error for what is no number")
 	}
 	got.add(ways{"direct": 15, "http": 2}, -1)
@@ -36,9 +39,9 @@ s3rdma_requests_total{op="GetObject",outcome="served"} 7
 	}
 }
 
-func TestPlan(t *testing.T) {
+func TestFitting(t *testing.T) {
 	o := Options{Sizes: []int64{mib, 64 * mib, gib}, Concurrency: []int{1, 4}, Memory: 4 * gib}
-	buffers, fits := o.plan(2)
+	buffers, fits := o.fitting(2)
 	// 2 x (1024 + 3 x 64) + 1024 MiB; 4 GiB at once would be far more.
 	if diff := cmp.Diff([]int64{gib, 64 * mib, 64 * mib, 64 * mib}, buffers); diff != "" {
 		t.Error(diff)
@@ -47,11 +50,11 @@ func TestPlan(t *testing.T) {
 		t.Errorf("what fits: %v", fits)
 	}
 	o.Memory = 3 * gib // as it is without the others
-	if buffers, fits = o.plan(2); buffers[0] != 64*mib || fits[load{gib, 1}] {
+	if buffers, fits = o.fitting(2); buffers[0] != 64*mib || fits[load{gib, 1}] {
 		t.Errorf("buffers %v, what fits %v", buffers, fits)
 	}
 	o.Memory = 100
-	if buffers, _ := o.plan(2); len(buffers) != 0 {
+	if buffers, _ := o.fitting(2); len(buffers) != 0 {
 		t.Errorf("100 bytes are enough for %v", buffers)
 	}
 }

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/s3rdma/s3rdma/conformance"
+	"github.com/s3rdma/s3rdma/conformance/tensors"
 )
 
 // Kinds of failure that callers tell apart with errors.Is.
@@ -25,8 +26,8 @@ var (
 	ErrOptions = errors.New("invalid options")
 	// ErrWrongBytes: what came back is not what was stored.
 	ErrWrongBytes = errors.New("wrong bytes")
-	// ErrUnsupported: measuring needs Linux.
-	ErrUnsupported = errors.New("CPU time can only be measured on Linux")
+	// ErrUnsupported: the system cannot do what measuring needs. CPU time needs Linux.
+	ErrUnsupported = errors.New("this cannot be measured here")
 )
 
 // Options say what is measured. Fork and Stock are needed.
@@ -62,8 +63,20 @@ type Options struct {
 	// Profile is a folder for CPU profiles of the servers, one for each side of each
 	// cell, taken after the cell was measured; "" takes none.
 	Profile string
-	// Out gets what happens as it happens; nil nobody.
+	// Compute is a command that calls compute.Serve with the number that it is given as
+	// its last argument, ComputeEnv what is added to its environment; for Modes.
+	Compute, ComputeEnv []string
+	// Model is what Modes loads; none is tensors.Small.
+	Model tensors.Transformer
+	// Searches is how often Modes searches for the crossover; 0 is 5.
+	Searches int
+	// Command says in reports how to repeat the run.
+	Command string
+	// Out gets what happens as it happens, in lines; nil nobody.
 	Out io.Writer
+	// Progress is told of every step, and how many there will be as far as known; nil
+	// nobody.
+	Progress func(done, total int, what string)
 }
 
 func (o *Options) fill() error {
@@ -97,8 +110,8 @@ func (o *Options) fill() error {
 		return fmt.Errorf("%w: Concurrency must be 1 to 256", ErrOptions)
 	case o.Drives < 4 || o.Drives > 16:
 		return fmt.Errorf("%w: Drives must be 4 to 16", ErrOptions)
-	case o.Repeat < 1 || o.Window < 0 || o.Memory < 0 || o.Quiet < 0:
-		return fmt.Errorf("%w: Repeat, Window, Memory and Quiet cannot be negative", ErrOptions)
+	case o.Repeat < 1 || o.Window < 0 || o.Memory < 0 || o.Quiet < 0 || o.Searches < 0:
+		return fmt.Errorf("%w: Repeat, Window, Memory, Quiet and Searches cannot be negative", ErrOptions)
 	}
 	return nil
 }
@@ -118,6 +131,10 @@ type bench struct {
 	report Report
 	// checked is the memory in which servers' objects are made and compared.
 	checked []byte
+	// launch starts servers.
+	launch launcher
+	// done steps of total have been taken.
+	done, total int
 	// undo is run in reverse when the run ends, however it ends.
 	undo []func() error
 }
@@ -132,9 +149,10 @@ func newBench(o Options, title string) (*bench, error) {
 	b.undo = append(b.undo, func() error { return os.RemoveAll(dir) })
 	var key [32]byte
 	binary.LittleEndian.PutUint64(key[:], 0x5eed)
-	b.m = measurer{length: o.Window, pattern: make([]byte, patternBytes), serial: new(atomic.Int64)}
+	b.m = measurer{length: o.Window, pattern: make([]byte, patternBytes), serial: new(atomic.Int64), energy: newEnergyMeter(powercap)}
 	rand.NewChaCha8(key).Read(b.m.pattern) // never fails
-	b.report = Report{Title: title, Started: time.Now().UTC(), Environment: environment(dir, o)}
+	b.report = Report{Title: title, Started: time.Now().UTC(), Command: o.Command, Environment: environment(dir, o)}
+	b.report.Environment.Energy = b.m.energy.text()
 	return b, nil
 }
 
@@ -147,13 +165,26 @@ func (b *bench) close() (err error) {
 
 func (b *bench) say(format string, args ...any) { fmt.Fprintf(b.o.Out, format+"\n", args...) }
 
+// plan says how many steps there will be, more that there are others.
+func (b *bench) plan(steps int) { b.done, b.total = 0, steps }
+func (b *bench) more(steps int) { b.total += steps }
+
+// step begins the next step.
+func (b *bench) step(format string, args ...any) {
+	if b.done++; b.o.Progress != nil {
+		b.total = max(b.total, b.done)
+		b.o.Progress(b.done, b.total, fmt.Sprintf(format, args...))
+	}
+}
+
 // start starts a server that ends with the run.
 func (b *bench) start(ctx context.Context, name, binary string, fabrics []string, args ...string) (*server, error) {
-	s, err := startServer(ctx, name, binary, b.dir, b.o.Drives, fabrics, b.checked, args...)
+	s, err := startServer(ctx, name, binary, b.dir, b.o.Drives, fabrics, b.checked, b.launch, args...)
 	if err != nil {
 		return nil, err
 	}
 	b.undo = append(b.undo, func() error { s.stop(); return nil })
+	b.report.Environment.addVersion(ctx, name, binary)
 	return s, nil
 }
 
@@ -186,10 +217,10 @@ type load struct {
 	workers int
 }
 
-// plan decides which loads fit into Memory, the smaller ones first, and the buffers for
+// fitting decides which loads fit into Memory, the smaller ones first, and the buffers for
 // them: of worker i the largest of the sizes that run with more than i workers. clients
 // clients have such buffers each, and one of the largest size is for checking.
-func (o *Options) plan(clients int) (buffers []int64, fits map[load]bool) {
+func (o *Options) fitting(clients int) (buffers []int64, fits map[load]bool) {
 	var all []load
 	for _, s := range o.Sizes {
 		for _, c := range o.Concurrency {
@@ -227,7 +258,7 @@ func Run(ctx context.Context, o Options) (report Report, err error) {
 	}
 	defer func() { err = errors.Join(err, b.close()); report = b.report }()
 	clients := len(o.Fabrics) + 1
-	workers, fits := o.plan(clients)
+	workers, fits := o.fitting(clients)
 	if len(workers) == 0 {
 		return report, fmt.Errorf("%w: %d bytes of Memory are not enough for a single request of %d clients", ErrOptions, o.Memory, clients)
 	}

@@ -40,9 +40,9 @@ func serverFabric(fabric string) string {
 }
 
 // startServer starts a MinIO with a bucket. fabrics are those to serve, none for MinIO
-// without the plugin. memory holds the
-// largest object, to make and to compare it.
-func startServer(ctx context.Context, name, binary, dir string, drives int, fabrics []string, memory []byte, args ...string) (_ *server, err error) {
+// without the plugin. memory holds the largest object, to make and to compare it. launch
+// starts the process; nil does so plainly.
+func startServer(ctx context.Context, name, binary, dir string, drives int, fabrics []string, memory []byte, launch launcher, args ...string) (_ *server, err error) {
 	if len(fabrics) > 0 {
 		var names []string
 		for _, f := range fabrics {
@@ -51,7 +51,7 @@ func startServer(ctx context.Context, name, binary, dir string, drives int, fabr
 		args = append([]string{"--rdma=on", "--rdma-fabric=" + strings.Join(names, ",")}, args...)
 	}
 	s := &server{name: name, dir: filepath.Join(dir, name)}
-	if s.Server, err = minioproc.Start(ctx, minioproc.Options{Binary: binary, Dir: s.dir, Drives: drives, Args: args,
+	if s.Server, err = minioproc.Start(ctx, minioproc.Options{Binary: binary, Dir: s.dir, Drives: drives, Args: args, Launch: launch,
 		Env: []string{"MINIO_PROMETHEUS_AUTH_TYPE=public"}}); err != nil {
 		return nil, fmt.Errorf("start the server %s: %w", name, err)
 	}

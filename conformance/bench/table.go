@@ -14,6 +14,9 @@ import (
 // WriteTable writes the report for people: plain text, columns aligned, each measured
 // figure as median (min..max).
 func (r Report) WriteTable(w io.Writer) error {
+	if len(r.Modes) > 0 {
+		return r.writeModes(w)
+	}
 	e := r.Environment
 	fmt.Fprintf(w, "%s\n%s, %d CPUs, %s, %s; %d drives on %s\n", r.Title, e.CPU, e.CPUs, e.Kernel, e.Go, e.Drives, e.FileSystem)
 	fmt.Fprintf(w, "HTTP client: %s\n", e.HTTPClient)

@@ -28,23 +28,28 @@ func (w ways) add(v ways, n int64) {
 // metricsPath is where MinIO with the plugin tells what the plugin did.
 const metricsPath = "/minio/metrics/v3/rdma"
 
-var pathLine = regexp.MustCompile(`(?m)^s3rdma_paths_total\{([^}]*)\} (\S+)$`)
+var counterLine = regexp.MustCompile(`(?m)^(s3rdma_paths_total|s3rdma_bytes_total)\{([^}]*)\} (\S+)$`)
 var label = regexp.MustCompile(`(\w+)="([^"]*)"`)
 
-// parsePaths reads the ways of a transport's requests out of the server's metrics:
-// the path's name, with the reason why not a better one, if there is any.
-func parsePaths(text []byte, transport string) (ways, error) {
-	w := ways{}
-	for _, line := range pathLine.FindAllSubmatch(text, -1) {
-		n, err := strconv.ParseFloat(string(line[2]), 64)
+// parseMoved reads out of the server's metrics what became of a transport's requests:
+// the ways of their bytes, by the path's name with the reason why not a better one, if
+// there is any; and the number of object bytes that went over the fabric.
+func parseMoved(text []byte, transport string) (w ways, bytes int64, err error) {
+	w = ways{}
+	for _, line := range counterLine.FindAllSubmatch(text, -1) {
+		n, err := strconv.ParseFloat(string(line[3]), 64)
 		if err != nil {
-			return nil, fmt.Errorf("s3rdma_paths_total: %w", err)
+			return nil, 0, fmt.Errorf("%s: %w", line[1], err)
 		}
 		labels := map[string]string{}
-		for _, l := range label.FindAllSubmatch(line[1], -1) {
+		for _, l := range label.FindAllSubmatch(line[2], -1) {
 			labels[string(l[1])] = string(l[2])
 		}
 		if labels["transport"] != transport {
+			continue
+		}
+		if string(line[1]) == "s3rdma_bytes_total" {
+			bytes += int64(n)
 			continue
 		}
 		name := labels["path"]
@@ -53,17 +58,17 @@ func parsePaths(text []byte, transport string) (ways, error) {
 		}
 		w[name] += int64(n)
 	}
-	return w, nil
+	return w, bytes, nil
 }
 
-// paths asks a server.
-func (s *server) paths(ctx context.Context, transport string) (ways, error) {
+// moved asks a server.
+func (s *server) moved(ctx context.Context, transport string) (ways, int64, error) {
 	resp, err := s.admin.Do(ctx, rawhttp.Request{Method: http.MethodGet, Path: metricsPath, Anonymous: true})
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	if resp.Status != http.StatusOK {
-		return nil, fmt.Errorf("%s answered HTTP %d", metricsPath, resp.Status)
+		return nil, 0, fmt.Errorf("%s answered HTTP %d", metricsPath, resp.Status)
 	}
-	return parsePaths(resp.Body, transport)
+	return parseMoved(resp.Body, transport)
 }

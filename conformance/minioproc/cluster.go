@@ -175,7 +175,7 @@ func (c *Cluster) launch(i int) (*Server, error) {
 	// In a container MinIO waits for names that are no loopback addresses, unless it
 	// is told which one is its own.
 	env := append([]string{"_MINIO_SERVER_LOCAL=" + c.addresses[i]}, c.o.Env...)
-	if err := s.launch(c.o.Binary, append(args, c.drives...), env); err != nil {
+	if err := s.launch(nil, c.o.Binary, append(args, c.drives...), env); err != nil {
 		return nil, fmt.Errorf("node %d: %w", i, err)
 	}
 	return s, nil

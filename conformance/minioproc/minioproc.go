@@ -53,8 +53,12 @@ type Options struct {
 	Args []string
 	// Env is added to the environment, "NAME=value".
 	Env []string
+	// Host is the address that it is reached at; "" is 127.0.0.1.
+	Host string
+	// Launch starts the process, for example pinned to CPUs; nil is (*exec.Cmd).Start.
+	Launch func(*exec.Cmd) error
 	// AnyAddress lets the server be reached at all addresses of this host, not only at
-	// 127.0.0.1.
+	// Host.
 	AnyAddress bool
 	// TLS serves https with a certificate of its own making.
 	TLS bool
@@ -66,7 +70,7 @@ type Options struct {
 
 // Server is a running MinIO. All methods may be called at once.
 type Server struct {
-	// Endpoint is http(s)://127.0.0.1:port; a cluster's nodes have an address each.
+	// Endpoint is http(s)://host:port; a cluster's nodes have an address each.
 	Endpoint string
 	// Root are the root user's keys, made at random once for each Dir.
 	Root rawhttp.Credentials
@@ -93,6 +97,9 @@ func Start(ctx context.Context, o Options) (*Server, error) {
 	}
 	if o.Ready == 0 {
 		o.Ready = readyWithin
+	}
+	if o.Host == "" {
+		o.Host = loopback
 	}
 	var err error
 	// A port that is free now may be taken when the server binds it.
@@ -123,7 +130,7 @@ func start(ctx context.Context, o Options) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	address := net.JoinHostPort(loopback, strconv.Itoa(port))
+	address := net.JoinHostPort(o.Host, strconv.Itoa(port))
 	s, err := newServer(o.Dir, address, root)
 	if err != nil {
 		return nil, err
@@ -161,7 +168,7 @@ func start(ctx context.Context, o Options) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := s.launch(o.Binary, append(args, drives...), env); err != nil {
+	if err := s.launch(o.Launch, o.Binary, append(args, drives...), env); err != nil {
 		return nil, err
 	}
 	if err := s.waitReady(ctx, o.Ready); err != nil {
@@ -171,7 +178,7 @@ func start(ctx context.Context, o Options) (*Server, error) {
 	return s, nil
 }
 
-// loopback is where a single server listens.
+// loopback is where a single server listens, if nothing else is said.
 const loopback = "127.0.0.1"
 
 // rootUser is the root user of the servers over dir, which is made if need be.
@@ -212,8 +219,11 @@ func newServer(dir, address string, root rawhttp.Credentials) (*Server, error) {
 	}, nil
 }
 
-// launch starts the process.
-func (s *Server) launch(binary string, args, env []string) error {
+// launch starts the process, by start if that is not nil.
+func (s *Server) launch(start func(*exec.Cmd) error, binary string, args, env []string) error {
+	if start == nil {
+		start = (*exec.Cmd).Start
+	}
 	binary, err := filepath.Abs(binary) // the child begins elsewhere
 	if err != nil {
 		return err
@@ -229,7 +239,7 @@ func (s *Server) launch(binary string, args, env []string) error {
 	s.cmd.Env = append(s.cmd.Env, env...)
 	s.cmd.Stdout, s.cmd.Stderr, s.cmd.Dir = log, log, s.dir
 	s.cmd.SysProcAttr = childAttributes()
-	if err := s.cmd.Start(); err != nil {
+	if err := start(s.cmd); err != nil {
 		return fmt.Errorf("%w: %w", ErrStart, err)
 	}
 	go func() {

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"strings"
 	"time"
@@ -14,17 +15,19 @@ import (
 	"github.com/dustin/go-humanize"
 
 	"github.com/s3rdma/s3rdma/conformance/bench"
+	"github.com/s3rdma/s3rdma/conformance/compute"
 	"github.com/s3rdma/s3rdma/conformance/demo"
 )
 
 type benchCommand struct {
 	Minio       string        `help:"MinIO binary with the plugin, instead of building one." type:"existingfile" placeholder:"FILE"`
 	Stock       string        `help:"MinIO binary without the plugin, instead of building one." type:"existingfile" placeholder:"FILE"`
-	Direct      bool          `help:"Measure what the direct path is held to (one size, with drives lost, two kinds of ETag) and end with one line of ratios."`
-	Fabric      []string      `help:"Fabrics to compare with HTTP: shm, tcp, rc." enum:"shm,tcp,rc" default:"shm"`
-	Op          []string      `help:"Operations: get, put." enum:"get,put" default:"get,put"`
-	Sizes       []byteSize    `help:"Object sizes, such as 64KiB,1MiB. Default: 64KiB to 1GiB by fours; with --direct 256MiB." placeholder:"SIZE"`
-	Concurrency []int         `help:"Requests at once." default:"1,4,16"`
+	Direct      bool          `help:"Instead, measure what the direct path is held to (one size, with drives lost, two kinds of ETag) and end with one line of ratios." xor:"what"`
+	Grid        bool          `help:"Instead, measure every operation, size, number of requests at once and fabric, and the floors." xor:"what"`
+	Fabric      []string      `help:"Fabric to compare with HTTP: shm, tcp, rc; with --grid several." enum:"shm,tcp,rc" default:"shm"`
+	Op          []string      `help:"Operations of --grid: get, put." enum:"get,put" default:"get,put"`
+	Sizes       []byteSize    `help:"Object sizes, such as 64KiB,1MiB. Default: 4KiB to 64MiB by fours; with --grid 64KiB to 1GiB, with --direct 256MiB." placeholder:"SIZE"`
+	Concurrency []int         `help:"Requests at once. Default: 4; with --grid 1,4,16." placeholder:"N"`
 	Drives      int           `help:"Drives of each server." default:"4"`
 	Dir         string        `help:"Folder below which the drives go, on the disk that is to be measured. Default: the one for temporary files." type:"existingdir" placeholder:"DIR"`
 	Repeat      int           `help:"Windows of each side." default:"5"`
@@ -32,6 +35,7 @@ type benchCommand struct {
 	Memory      byteSize      `help:"Bound on the clients' buffers; what needs more is left out." default:"4GiB"`
 	Quiet       float64       `help:"Measure again where the rest of the machine used more than so many cores; 0 takes all." default:"0.15"`
 	JSON        string        `help:"Write the report as JSON to this file." type:"path" placeholder:"FILE"`
+	HTML        string        `name:"html" help:"Write the report as a page with plots to this file." type:"path" placeholder:"FILE"`
 	Profile     string        `help:"Put CPU profiles of the servers, taken after each measurement, into this folder." type:"existingdir" placeholder:"DIR"`
 	deviceFlags
 }
@@ -53,7 +57,10 @@ func (b *byteSize) UnmarshalText(text []byte) error {
 // the last one.
 func (c *benchCommand) Run(ctx context.Context) (err error) {
 	o := bench.Options{Fork: c.Minio, Stock: c.Stock, Dir: c.Dir, Drives: c.Drives, Fabrics: c.Fabric, Device: c.device(),
-		Concurrency: c.Concurrency, Repeat: c.Repeat, Window: c.Window, Memory: int64(c.Memory), Quiet: c.Quiet, Profile: c.Profile, Out: os.Stderr}
+		Concurrency: c.Concurrency, Repeat: c.Repeat, Window: c.Window, Memory: int64(c.Memory), Quiet: c.Quiet, Profile: c.Profile, Command: strings.Join(append([]string{"s3rdma"}, os.Args[1:]...), " ")}
+	p := newSteps(os.Stderr)
+	defer p.done()
+	o.Out, o.Progress = p, p.step
 	for _, s := range c.Sizes {
 		o.Sizes = append(o.Sizes, int64(s))
 	}
@@ -71,15 +78,28 @@ func (c *benchCommand) Run(ctx context.Context) (err error) {
 			}
 		}
 	}
-	run := bench.Run
-	if c.Direct {
+	run := bench.Modes
+	switch {
+	case c.Direct:
 		run = bench.Direct
+	case c.Grid:
+		run = bench.Run
+	default:
+		self, err := os.Executable()
+		if err != nil {
+			return err
+		}
+		o.Compute = []string{self, "compute"}
 	}
 	report, err := run(ctx, o)
-	if len(report.Rows) > 0 {
+	p.done()
+	if len(report.Rows)+len(report.Modes) > 0 {
 		err = errors.Join(err, report.WriteTable(os.Stdout))
 		if c.JSON != "" {
-			err = errors.Join(err, writeReport(c.JSON, report))
+			err = errors.Join(err, writeReport(c.JSON, report.WriteJSON))
+		}
+		if c.HTML != "" {
+			err = errors.Join(err, writeReport(c.HTML, report.WriteHTML))
 		}
 	}
 	if err == nil && report.Result != "" {
@@ -88,10 +108,18 @@ func (c *benchCommand) Run(ctx context.Context) (err error) {
 	return err
 }
 
-func writeReport(name string, r bench.Report) error {
+func writeReport(name string, write func(io.Writer) error) error {
 	f, err := os.Create(name)
 	if err != nil {
 		return err
 	}
-	return errors.Join(r.WriteJSON(f), f.Close())
+	return errors.Join(write(f), f.Close())
 }
+
+// computeCommand is the process that keeps the client's CPUs busy.
+type computeCommand struct {
+	Threads int `arg:""`
+}
+
+// Run computes until it is killed.
+func (c *computeCommand) Run() error { return compute.Serve(c.Threads) }

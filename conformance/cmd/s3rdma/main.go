@@ -35,7 +35,8 @@ type commands struct {
 	Stat    statCommand    `cmd:"" help:"Show what a server says about an object."`
 	Probe   probeCommand   `cmd:"" help:"Test this host's RDMA devices, and say what is wrong with them."`
 	Demo    demoCommand    `cmd:"" help:"Build a MinIO with the plugin, move real files over the fabric, prove it, run the suite."`
-	Bench   benchCommand   `cmd:"" help:"Measure MinIO with the plugin against stock MinIO by HTTP: throughput, CPU seconds per GiB, latency, and the floors."`
+	Bench   benchCommand   `cmd:"" help:"Measure MinIO with the plugin against stock MinIO by HTTP: objects and tensors, the client idle and computing; throughput, CPU seconds per GiB, latency."`
+	Compute computeCommand `cmd:"" hidden:"" help:"Keep CPUs busy, for bench."`
 	Peers   peersCommand   `cmd:"" hidden:"" help:"Compare two MinIO binaries by other projects' tests."`
 	Broken  brokenCommand  `cmd:"" hidden:"" help:"Serve a server that breaks the rules it is told to, to try a suite on."`
 }

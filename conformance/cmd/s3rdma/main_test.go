@@ -22,26 +22,30 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func TestCommandLine(t *testing.T) {
-	parser, err := newParser(t.Context())
-	if err != nil {
-		t.Fatal(err)
+	parse := func(args []string) error {
+		parser, err := newParser(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = parser.Parse(args)
+		return err
 	}
 	for _, good := range [][]string{
 		{"conform", "--endpoint", "http://h:1", "--fabric", "shm", "--run", "put/*", "--level", "must", "--json", "f", "--junit", "g"},
 		{"conform", "--off"}, {"conform", "--list"}, {"demo", "--fabric", "tcp", "--large", "1"}, {"demo", "--interop"},
 		{"get", "s3://b/a/key", "f"}, {"stat", "s3://b/k", "--fabric", "none"}, {"put", "main.go", "s3://b/k", "--only"},
-		{"bench"}, {"bench", "--direct", "--json", "f"}, {"bench", "--sizes", "64KiB,1MiB", "--concurrency", "1,2", "--op", "put", "--fabric", "shm,tcp", "--window", "1s"},
+		{"bench"}, {"bench", "--json", "f", "--html", "g"}, {"bench", "--direct", "--json", "f"}, {"bench", "--grid", "--sizes", "64KiB,1MiB", "--concurrency", "1,2", "--op", "put", "--fabric", "shm,tcp", "--window", "1s"},
 	} {
-		if _, err := parser.Parse(good); err != nil {
+		if err := parse(good); err != nil {
 			t.Errorf("%v: %v", good, err)
 		}
 	}
 	for _, bad := range [][]string{
 		{}, {"conform", "--fabric", "ether"}, {"conform", "--level", "perhaps"}, {"put", "main.go"},
 		{"stat", "b/k"}, {"stat", "s3://b"}, {"stat", "s3:///k"}, {"stat", "s3://b/"},
-		{"bench", "--sizes", "many"}, {"bench", "--op", "delete"}, {"bench", "--fabric", "http"},
+		{"bench", "--sizes", "many"}, {"bench", "--op", "delete"}, {"bench", "--fabric", "http"}, {"bench", "--grid", "--direct"},
 	} {
-		if _, err := parser.Parse(bad); err == nil {
+		if err := parse(bad); err == nil {
 			t.Errorf("%v: no error", bad)
 		}
 	}
