@@ -104,7 +104,7 @@ func (c Case) Topic() string {
 func Cases() []Case {
 	all := slices.Concat(
 		plainCases(), sessionCases(), putCases(), getCases(), rangeCases(), conditionCases(),
-		descriptorCases(), bodyCases(), checksumCases(), integrityCases(), matrixCases(), replayCases(), multipartCases(), metadataCases(),
+		descriptorCases(), bodyCases(), checksumCases(), integrityCases(), matrixCases(), replayCases(), hipobjCases(), multipartCases(), metadataCases(),
 		versionCases(), encryptionCases(), otherCases(), trapCases(), clientCases(), lifecycleCases(),
 	)
 	first := map[string]int{}

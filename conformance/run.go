@@ -40,6 +40,9 @@ type Options struct {
 	// NewTarget, if not nil, makes the targets instead of Fabric's own. The suite
 	// closes what it made.
 	NewTarget func(context.Context) (rdmaio.Target, error)
+	// NewPairTarget, if not nil, makes the targets of hipobj-rc-v2; without it they are made
+	// where Fabric is rc. The suite closes what it made.
+	NewPairTarget func() rdmaio.PairTarget
 	// Off says that the server's RDMA is switched off: what holds then is tested.
 	Off bool
 

@@ -39,6 +39,15 @@ func (s *Server) decline(w http.ResponseWriter) {
 	writeError(w, 501, "NotImplemented", "use HTTP")
 }
 
+// declineHipObj declines a protocol that is not served here.
+func (s *Server) declineHipObj(w http.ResponseWriter) {
+	w.Header().Set("X-Amz-Rdma-Protocol-Status", "unsupported")
+	if s.on("hipobj-decline-with-reply") {
+		w.Header().Set(headerReply, "501")
+	}
+	writeError(w, 501, "NotImplemented", "use HTTP")
+}
+
 // refuse answers with an error that says nothing of RDMA.
 func refuse(w http.ResponseWriter, status int, code, message string) {
 	writeError(w, status, code, message)
@@ -68,8 +77,12 @@ func tokens(h http.Header) (values []string, unknown bool) {
 // ServeHTTP answers one request.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	who, valid := authenticate(r, s.secrets)
-	if strings.HasPrefix(r.URL.Path, "/.s3rdma-") {
+	switch {
+	case strings.HasPrefix(r.URL.Path, "/.s3rdma-"):
 		s.serveSession(w, r, who, valid)
+		return
+	case strings.HasPrefix(r.URL.Path, "/.hipobj-rc/"):
+		s.declineHipObj(w)
 		return
 	}
 	values, unknown := tokens(r.Header)

@@ -232,6 +232,8 @@ var switches = []Switch{
 		Cases: []string{"descriptor/unknown-dialect", "session/unknown"}},
 	{Name: "decline-with-etag", Does: "declines with an ETag",
 		Cases: []string{"descriptor/unknown-dialect", "trap/put/libfabric"}},
+	{Name: "hipobj-decline-with-reply", Does: "declines hipobj-rc-v2 with a reply, which its clients cannot read",
+		Cases: []string{"hipobj/declined"}},
 	{Name: "decline-by-200", Does: "declines with HTTP 200 and an ETag",
 		Cases: []string{"descriptor/unknown-dialect", "trap/put/libfabric"}},
 	{Name: "unknown-session-by-500", Does: "answers 500 to an unknown session",

@@ -82,6 +82,9 @@ func leftOut(o conformance.Options, tls bool) map[string]string {
 	if !tls {
 		m["encryption/sse-c"] = "needs an https endpoint" // keys of clients travel by TLS only
 	}
+	if o.Fabric != "rc" && !o.Off {
+		m["hipobj/"] = conformance.ReasonNoPairs // its clients have a queue pair for each transfer
+	}
 	if o.MaxObject > 0 {
 		m[""] = fmt.Sprintf("objects are bounded to %d bytes in this run", o.MaxObject) // where networks lose packets
 	}
