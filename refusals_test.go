@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
@@ -234,6 +235,12 @@ func session(path string, pairs ...string) refusal {
 
 // refusals makes the situation of each row.
 func refusals() map[string]refusal {
+	all := hipRefusals()
+	maps.Copy(all, refusalsByDescriptor())
+	return all
+}
+
+func refusalsByDescriptor() map[string]refusal {
 	const connect, disconnect = "/.s3rdma-tcp/connect", "/.s3rdma-tcp/disconnect"
 	bare := "0000000000010000:000003e8:00000007:0000:000001:1:00000000000000000000ffffcb007101"
 	wrong := checksum.Of(checksum.CRC32C, []byte("others")).Base64()

@@ -36,8 +36,9 @@ type Device struct {
 	GIDIndex int
 }
 
-// NewTarget makes the client's end of the fabric with the given name: shm, tcp or rc
-// (a connected queue pair of an RDMA device). The caller closes it. The error wraps
+// NewTarget makes the client's end of the fabric with the given name: shm, tcp, rc
+// (a connected queue pair of an RDMA device) or hipobj (one for each transfer; no fabric of
+// the suite's). The caller closes it. The error wraps
 // ErrOptions for another name. That a device is not there the target says itself, when
 // it is used.
 func NewTarget(fabric string, d Device) (rdmaio.Target, error) {
@@ -48,6 +49,8 @@ func NewTarget(fabric string, d Device) (rdmaio.Target, error) {
 		return tcp.NewTarget(tcp.Options{}), nil
 	case rdmaio.TransportRC.String():
 		return verbs.NewTarget(verbs.Options{Devices: d.Names, GIDIndex: d.GIDIndex}), nil
+	case verbs.PairTargetName:
+		return verbs.NewPairTarget(verbs.Options{Devices: d.Names, GIDIndex: d.GIDIndex}), nil
 	}
 	return nil, fmt.Errorf("%w: no fabric is called %q", ErrOptions, fabric)
 }

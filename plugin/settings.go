@@ -165,6 +165,14 @@ var settingsTable = []parseSetting{
 		func(s *Settings, v string) (err error) { s.Verbs.PeerTimeout, err = parseDuration(v); return }},
 	{Setting{"rdma-peer-reads", "1", "RDMA READs in flight towards a client that does not say how many it takes"},
 		func(s *Settings, v string) (err error) { s.Verbs.UnknownPeerReads, err = parseCount(v, 1, 255); return }},
+	{Setting{"rdma-hipobj-memory", "256MiB", "memory that clients of hipobj-rc-v2 push what they store into, all of them together; what is larger is refused. 0 declines their PUTs"},
+		func(s *Settings, v string) error {
+			n, err := parseSize(v, 0, 1<<46)
+			if s.Verbs.Landing = n; n == 0 {
+				s.Verbs.Landing = -1
+			}
+			return err
+		}},
 	{Setting{"rdma-traffic-class", "0", "IP traffic class of RDMA packets: the DSCP times 4, as the switches' lossless queue needs it"},
 		func(s *Settings, v string) error {
 			n, err := parseCount(v, 0, 255)

@@ -14,7 +14,11 @@
 //	rail      an open port; its two goroutines wait in Go's poller for completions and events
 //	queue     requests of many links over one queue pair, bounded, in order, repeated
 //	conn      the RC endpoint below a queue     attachment   the other end of it
+//	pair      an RC endpoint for one transfer   PairTarget   the other end of it
 //	dci       the DC endpoint below a queue     DCTarget     the other end of it
+//
+// [Fabric.Pair] and [PairTarget] speak RC as hipobj-rc-v2 does, where the peer pushes what it
+// stores. Peers of idle connections are asked by empty WRITEs whether they are there.
 //
 // Whoever waits for a transfer polls for a while that adapts to what pays, then sleeps until
 // the rail's goroutine wakes it. Requests are posted in chains of which only the last one is
@@ -44,7 +48,7 @@
 //
 // DC HAS NOT RUN ON HARDWARE. It is written to the documentation of mlx5dv, compiled against
 // the layout of Debian's headers, and tested against a recording fake of the provider. The
-// owner of a ConnectX finds out with "s3rdma probe".
+// owner finds out with "s3rdma probe".
 //
 // A window of a [Target] with memory windows does not outlive the data queue pair: after a
 // refused transfer descriptors have to be made anew. Soft-RoCE does not check the bounds of

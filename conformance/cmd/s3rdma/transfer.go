@@ -28,7 +28,7 @@ const (
 // transferFlags say which server is meant and how bytes go there.
 type transferFlags struct {
 	serverFlags
-	Fabric string `help:"How bytes go: shm (same host), tcp, rc (RDMA devices), or none (plain HTTP)." enum:"shm,tcp,rc,none" default:"shm" env:"S3RDMA_FABRIC"`
+	Fabric string `help:"How bytes go: shm (same host), tcp, rc (RDMA devices), hipobj (the same by hipobj-rc-v2), or none (plain HTTP)." enum:"shm,tcp,rc,hipobj,none" default:"shm" env:"S3RDMA_FABRIC"`
 	deviceFlags
 	Only bool `help:"Fail instead of falling back to HTTP when the server declines."`
 }
