@@ -100,10 +100,16 @@ type memPair struct {
 	qpn     uint32
 	land    []byte
 	key     uint32
-	claimed bool        // guarded by f.mu
-	pushed  chan uint32 // the peer's word, once land is full
+	claimed bool // guarded by f.mu
+	pushed  chan push
 	done    chan struct{}
 	once    sync.Once
+}
+
+// push is what a peer has pushed: so many bytes, and its word.
+type push struct {
+	n    int
+	word uint32
 }
 
 // Pair implements rdmaio.Pairer.
@@ -129,7 +135,7 @@ func (f *Pairs) Pair(ctx context.Context, h rdmaio.PairHello) (rdmaio.PairWelcom
 	if a, ok := d.PeerAddr(); !ok || a != f.Peer {
 		return none, fmt.Errorf("pair: the peer's port: %w", rdmaio.ErrRefused)
 	}
-	p := &memPair{f: f, id: rdmaio.NewSessionID(), owner: h.Owner, note: h.Note, qpn: f.number(), pushed: make(chan uint32, 1), done: make(chan struct{})}
+	p := &memPair{f: f, id: rdmaio.NewSessionID(), owner: h.Owner, note: h.Note, qpn: f.number(), pushed: make(chan push, 1), done: make(chan struct{})}
 	s := rdmaio.Descriptor{Transport: rdmaio.TransportRC, QPN: p.qpn, GID: f.Peer.As16(), GIDPresent: true, Port: 1}
 	w := rdmaio.PairWelcome{QPN: p.qpn, Welcome: rdmaio.Welcome{Session: p.id, PSN: p.qpn}}
 	if h.Land > 0 {
@@ -205,8 +211,13 @@ func (p *memPair) Join(ctx context.Context, qpn uint32, d rdmaio.Descriptor, imm
 	}
 	if p.land != nil {
 		select {
-		case word := <-p.pushed:
-			if word != imm {
+		case got := <-p.pushed:
+			switch {
+			case got.n > len(p.land):
+				return nil, fmt.Errorf("join: the peer pushed too much, and was refused: %w", rdmaio.ErrPeerGone)
+			case got.n < len(p.land):
+				return nil, fmt.Errorf("join: %d of %d bytes: %w", got.n, len(p.land), rdmaio.ErrMalformed)
+			case got.word != imm:
 				return nil, fmt.Errorf("join: another word: %w", rdmaio.ErrMalformed)
 			}
 		case <-ctx.Done():
@@ -407,16 +418,19 @@ func (e *memEnd) Push(ctx context.Context, x rdmaio.Exposed, off, n int, imm uin
 		return ctx.Err()
 	case p == nil || p.key != e.w.RKey:
 		return fmt.Errorf("push: %w", rdmaio.ErrPeerGone)
-	case n != len(p.land) || e.w.Addr != addressOf(p.land):
+	case e.w.Addr != addressOf(p.land):
 		return fmt.Errorf("push: %w", rdmaio.ErrOutOfBounds)
 	}
 	copy(p.land, x.Bytes()[off:off+n])
 	select {
-	case p.pushed <- imm:
-		return nil
+	case p.pushed <- push{n, imm}:
 	default:
 		return fmt.Errorf("push again: %w", rdmaio.ErrPeerGone)
 	}
+	if n > len(p.land) {
+		return fmt.Errorf("push: refused: %w", rdmaio.ErrStaleKey)
+	}
+	return nil
 }
 
 func (e *memEnd) Await(ctx context.Context, imm uint32) error {
