@@ -105,7 +105,7 @@ func Cases() []Case {
 	all := slices.Concat(
 		plainCases(), sessionCases(), putCases(), getCases(), rangeCases(), conditionCases(),
 		descriptorCases(), bodyCases(), checksumCases(), integrityCases(), matrixCases(), replayCases(), hipobjCases(), multipartCases(), metadataCases(),
-		versionCases(), encryptionCases(), otherCases(), trapCases(), clientCases(), lifecycleCases(),
+		versionCases(), encryptionCases(), otherCases(), trapCases(), clientCases(), lifecycleCases(), hugeCases(),
 	)
 	first := map[string]int{}
 	for i, c := range all {

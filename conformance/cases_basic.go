@@ -362,6 +362,45 @@ func getCases() []Case {
 	}...)
 }
 
+// hugeSizes are around the places where a size no longer fits an integer: of 32 bits with
+// a sign, without, and what a descriptor can name.
+var hugeSizes = []int64{1<<31 - 1, 1 << 31, 1<<31 + 1, rdmaio.MaxWindow}
+
+// hugeCases move objects of some GiB, which takes as much memory here as at the server's
+// drives: they run where Options.MaxObject allows it.
+func hugeCases() []Case {
+	var all []Case
+	for _, n := range hugeSizes {
+		all = append(all, Case{ID: "size/huge/" + itoa(n), Level: Must, Needs: []Need{NeedFabric}, Source: "minio-cpp 241 (2 GiB), minio-py 1565, minio-rs 233, minio-go 2278 (4 GiB)",
+			Rule: "an object whose size is at an integer's limit is stored and fetched whole by descriptor",
+			Run: func(ctx context.Context, e *Env) {
+				e.huge(n)
+				w, key := e.window(int(n)), e.key("o")
+				fill := func(each func(part, data []byte)) { // the pattern repeats: memory is all that is huge here
+					block := pattern(41, 1<<20-3)
+					for all := w.bytes(); len(all) > 0; all = all[min(len(all), len(block)):] {
+						each(all[:min(len(all), len(block))], block)
+					}
+				}
+				fill(func(part, data []byte) { copy(part, data) })
+				e.wantPut(e.putRDMA(ctx, key, w, nil), int(n))
+				if got := e.headHTTP(ctx, key, nil, nil).Length; got != n {
+					e.failf("HEAD says %d bytes, want %d", got, n)
+				}
+				w.poison()
+				e.wantGet(e.getRDMA(ctx, key, w, nil), int(n))
+				fill(func(part, data []byte) {
+					if at, same := firstDifference(part, data[:len(part)]); !same {
+						e.failf("the window differs from the object, at byte %d of some block of %d", at, len(data))
+					}
+				})
+				w.wantPoison(w.off+w.n, len(w.exposed.Bytes()), "behind the object's last byte")
+				w.wantPoison(0, w.off, "before the window")
+			}})
+	}
+	return all
+}
+
 // pause waits where there is no event to wait for: for something that must not
 // happen.
 func (e *Env) pause(ctx context.Context, d time.Duration) {

@@ -128,6 +128,20 @@ func descriptorCases() []Case {
 					e.wantDeclined(resp)
 				}
 			}},
+		{ID: "descriptor/third-host", Level: Should, Source: srcCapable + " (a signed descriptor could point at a third machine's memory)",
+			Rule: "a descriptor that names the memory of a host that is not the client is refused or declined, and not tried",
+			Run: func(ctx context.Context, e *Env) {
+				key := e.key("never")
+				for _, token := range []string{bareExample, hipExample(0)} {
+					resp := e.do(ctx, e.withToken("PUT", key, token, nil))
+					if resp.Status == 501 {
+						e.wantDeclined(resp)
+					} else {
+						e.wantRefused(resp, 400, 403)
+					}
+					e.wantAbsent(ctx, key)
+				}
+			}},
 		{ID: "descriptor/unsigned-put", Level: Must, Needs: []Need{NeedFabric}, Source: srcCapable + "; Ceph RFC 71209",
 			Rule: "a descriptor outside SignedHeaders is refused with 403: anyone on the way could have put it there; nothing stored",
 			Run: func(ctx context.Context, e *Env) {

@@ -133,6 +133,16 @@ func (e *Env) sized(n int) {
 	}
 }
 
+// huge skips the case unless objects of n bytes are expressly allowed.
+func (e *Env) huge(n int64) {
+	if limit := e.runner.options.MaxObject; limit < n {
+		e.skipf("needs %d bytes here and at the server: runs only if the largest object allows it", n)
+	}
+	if uint64(n) > uint64(^uint(0)>>1) {
+		e.skipf("needs an address space of 64 bits")
+	}
+}
+
 func (e *Env) observe(x rawhttp.Exchange) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

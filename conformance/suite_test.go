@@ -58,11 +58,11 @@ func TestACorrectServerPasses(t *testing.T) {
 				switch {
 				case r.Status == Failed:
 					t.Error(r.Detail())
-				case r.Status == Skipped && !strings.HasPrefix(r.ID, "encryption/sse-c") && r.Reason != ReasonNoPairs && !strings.Contains(r.Reason, "bounded"):
+				case r.Status == Skipped && !strings.HasPrefix(r.ID, "encryption/sse-c") && r.Reason != ReasonNoPairs && !strings.Contains(r.Reason, "bounded") && !strings.HasPrefix(r.ID, "size/huge/"):
 					t.Errorf("%s was skipped: %s", r.ID, r.Reason)
 				}
 			}
-			if fabric != "" && report.Passed < 150 || fabric == "" && report.Passed < 25 {
+			if fabric != "" && report.Passed < 300 || fabric == "" && report.Passed < 60 {
 				t.Errorf("only %s", report.Summary())
 			}
 		})
@@ -123,7 +123,7 @@ func TestCasesAreNamedAndReasoned(t *testing.T) {
 			t.Errorf("%s lacks a rule, a source, a level or a body", c.ID)
 		}
 	}
-	if len(seen) < 60 {
+	if len(seen) < 300 {
 		t.Errorf("only %d cases", len(seen))
 	}
 }

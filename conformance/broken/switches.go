@@ -121,7 +121,7 @@ var switches = []Switch{
 	{Name: "payload-hash-ignored", Does: "does not verify the payload's hash",
 		Cases: []string{"checksum/payload-hash-of-other-bytes"}},
 	{Name: "part-checksum-not-told", Does: "answers a part without its checksum",
-		Cases: []string{"multipart/checksums"}},
+		Cases: []string{"multipart/checksums", "multipart/crc64nvme"}},
 
 	// GET: which bytes.
 	{Name: "get-not-written", Does: "answers a GET whose window it has not written",
@@ -227,7 +227,7 @@ var switches = []Switch{
 	{Name: "other-transport-by-400", Does: "answers 400 to a transport that it does not serve",
 		Cases: []string{"descriptor/other-transport"}},
 	{Name: "other-transport-by-500", Does: "answers 500 to a transport that it does not serve",
-		Cases: []string{"descriptor/other-transport"}},
+		Cases: []string{"descriptor/other-transport", "descriptor/third-host"}},
 	{Name: "decline-without-reply", Does: "declines by 501 without a reply",
 		Cases: []string{"descriptor/unknown-dialect", "session/unknown"}},
 	{Name: "decline-with-etag", Does: "declines with an ETag",

@@ -338,6 +338,7 @@ func (s *Server) succeedPut(a *answer, n int) {
 		h.Del("X-Amz-Version-Id")
 	case s.on("part-checksum-not-told"):
 		h.Del("X-Amz-Checksum-Crc32c")
+		h.Del("X-Amz-Checksum-Crc64nvme")
 	}
 }
 
