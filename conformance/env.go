@@ -197,7 +197,7 @@ func (e *Env) newBucket(ctx context.Context) string {
 	}
 	name := bucketPrefix + randomName()
 	e.onEnd(func(ctx context.Context) { removeBucket(ctx, e.runner.client, name) })
-	e.want(e.do(ctx, rawhttp.Request{Method: "PUT", Bucket: name}), 200)
+	e.want(e.make(ctx, rawhttp.Request{Method: "PUT", Bucket: name}), 200)
 	return name
 }
 
@@ -209,6 +209,19 @@ func (e *Env) do(ctx context.Context, r rawhttp.Request) *rawhttp.Response {
 		e.failf("no answer: %v", err)
 	}
 	return resp
+}
+
+// make is do for what creates something that would stay if nobody had read the answer: it
+// is waited for also when ctx has ended, for some seconds.
+func (e *Env) make(ctx context.Context, r rawhttp.Request) *rawhttp.Response {
+	ctx, cancel := unhurried(ctx)
+	defer cancel()
+	return e.do(ctx, r)
+}
+
+// unhurried is a context that does not end with ctx, but soon.
+func unhurried(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 }
 
 // try is do for requests that may end without an answer.

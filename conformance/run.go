@@ -215,6 +215,8 @@ func (r *runner) begin(ctx context.Context) (server string, err error) {
 		return resp.Header.Get("Server"), nil
 	}
 	r.bucket = bucketPrefix + randomName()
+	ctx, cancel := unhurried(ctx)
+	defer cancel()
 	resp, err := r.client.Do(ctx, rawhttp.Request{Method: "PUT", Bucket: r.bucket})
 	if err != nil {
 		return "", err

@@ -72,7 +72,9 @@ func (s *sharedSession) open(ctx context.Context, r *runner) error {
 		}
 		resp, err := connect(ctx, r.client, t, nil)
 		if err == nil {
-			s.id, err = finish(ctx, t, resp)
+			if s.id, err = finish(ctx, t, resp); err != nil {
+				withdraw(ctx, r.client, t.Name(), resp)
+			}
 		}
 		if err != nil {
 			t.Close()
@@ -115,7 +117,18 @@ func connect(ctx context.Context, c *rawhttp.Client, t rdmaio.Target, creds *raw
 	}
 	req := connectRequest(t.Name(), hello)
 	req.Credentials = creds
+	ctx, cancel := unhurried(ctx) // who gets no answer cannot disconnect
+	defer cancel()
 	return c.Do(ctx, req)
+}
+
+// withdraw ends a session that was offered and could not be completed.
+func withdraw(ctx context.Context, c *rawhttp.Client, fabric string, offer *rawhttp.Response) {
+	if id := offer.Header.Get(headerSession); id != "" {
+		ctx, cancel := unhurried(ctx)
+		defer cancel()
+		c.Do(ctx, disconnectRequest(fabric, id)) // it would end by itself, but later
+	}
 }
 
 // finish reads the answer to connect and completes the session.
@@ -185,6 +198,7 @@ func (e *Env) join(ctx context.Context, p *peer, creds *rawhttp.Credentials) {
 	if err != nil {
 		e.failf("connect: %v", err)
 	}
+	p.id = resp.Header.Get(headerSession) // to be disconnected also if it cannot be completed
 	id, err := finish(ctx, p.target, resp)
 	if err != nil {
 		e.failf("%v", err)

@@ -317,7 +317,7 @@ func TestExpectation(t *testing.T) {
 func TestInterrupted(t *testing.T) {
 	for _, after := range []string{"put/size/1", "client/nixl/part", "multipart/mixed", "version/put-get"} {
 		o := start(t, broken.Options{}, "tcp")
-		o.Select = after + ",put/,multipart/,client/nixl,version/"
+		o.Select = Case{ID: after}.Topic() + "/"
 		ctx, cancel := context.WithCancel(t.Context())
 		o.Progress = func(r Result) {
 			if r.ID == after {
@@ -329,7 +329,7 @@ func TestInterrupted(t *testing.T) {
 			t.Errorf("%d results, error %v", len(report.Results), err)
 		}
 	}
-	for ms := 1; ms < 100; ms += 7 { // in the middle of whatever it is then
+	for ms := 1; ms < 100; ms += 16 { // in the middle of whatever it is then
 		o := start(t, broken.Options{}, "shm")
 		o.Select = "multipart/"
 		ctx, cancel := context.WithTimeout(t.Context(), time.Duration(ms)*time.Millisecond)
@@ -358,7 +358,7 @@ func TestBucketOfTheUsers(t *testing.T) {
 	do(rawhttp.Request{Method: "PUT"}, 200)
 	do(rawhttp.Request{Method: "PUT", Key: "s3rdma-conformance", Body: []byte("theirs")}, 200)
 	do(rawhttp.Request{Method: "POST", Key: "theirs", Query: query("uploads", "")}, 200)
-	o.Bucket = "theirs"
+	o.Bucket, o.Select = "theirs", "plain/,put/,multipart/,metadata/,version/,client/nixl"
 	report, err := Run(t.Context(), o)
 	if err != nil || report.Failed > 0 {
 		t.Fatalf("%s, %v", report.Summary(), err)
