@@ -133,10 +133,13 @@ func (e *Env) sized(n int) {
 	}
 }
 
+// ReasonHuge is why a case of some GiB is skipped where nobody has asked for it.
+const ReasonHuge = "runs only where Options.MaxObject allows for objects of some GiB"
+
 // huge skips the case unless objects of n bytes are expressly allowed.
 func (e *Env) huge(n int64) {
 	if limit := e.runner.options.MaxObject; limit < n {
-		e.skipf("needs %d bytes here and at the server: runs only if the largest object allows it", n)
+		e.skipf(ReasonHuge)
 	}
 	if uint64(n) > uint64(^uint(0)>>1) {
 		e.skipf("needs an address space of 64 bits")

@@ -79,6 +79,9 @@ func wantAllPass(t *testing.T, r conformance.Report, o conformance.Options, tls 
 // depends on how the run is set up. No fabric has cases of its own, and none is excused.
 func leftOut(o conformance.Options, tls bool) map[string]string {
 	m := map[string]string{}
+	if !o.Off {
+		m["size/huge/"] = conformance.ReasonHuge
+	}
 	if !tls {
 		m["encryption/sse-c"] = "needs an https endpoint" // keys of clients travel by TLS only
 	}
