@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -111,7 +112,8 @@ func (h *hip) prepare(ctx context.Context, key string, query url.Values, offset 
 		header["x-amz-rdma-offset"] = []string{strconv.Itoa(offset)}
 	}
 	resp := h.post(ctx, "prepare", header)
-	if resp.Status == 404 && resp.Header.Get(headerHipProtocol) == "" && resp.Error().Code == "NoSuchBucket" || resp.Status == 405 {
+	if code := resp.Error().Code; slices.Contains([]string{"NoSuchBucket", "InvalidBucketName", "MethodNotAllowed"}, code) {
+		// It took the path for a bucket's.
 		e.skipf("the server does not speak hipobj-rc-v2: HTTP %d %s", resp.Status, resp.Error().Code)
 	}
 	m := mismatch{resp: resp}

@@ -35,6 +35,10 @@
 // bytes, while they are in its cache and the handler fills the next piece: one core
 // hashes what another reads. Splitting it among more would take them from other requests.
 //
+// hipobj-rc-v2 (hipobj.go) names its object in a header of requests of its own: a server
+// that can lead those to its handlers ([Retargeter]) serves it, and all below the link is
+// the same.
+//
 // # Caveats
 //
 // The descriptor must be among the signed headers, and the request must not be
