@@ -242,6 +242,9 @@ func (h *hipCall) prepare(id Identity) *Error {
 	default:
 		return transferFailed("The queue pair could not be made: %v.", err)
 	}
+	if r.Context().Err() != nil {
+		h.pairs.Unpair(w.Session, id.Name) // nobody will know of it
+	}
 	a := h.w.Header()
 	a.Set(HeaderProtocol, HipObjProtocol)
 	a.Set(HeaderSession, w.Session.Hex())

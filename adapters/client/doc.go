@@ -29,9 +29,8 @@
 // that no measurement takes one for the other. [ForceFabric] and [ForceHTTP]
 // allow one way only.
 //
-// With a target that pairs queue pairs (verbs.PairTarget) the client speaks hipobj-rc-v2: no
-// session, but two requests for each transfer, and a HEAD before each GET. What that protocol
-// cannot say (metadata, conditions of a PUT, keys of the customer's) goes by HTTP.
+// With a verbs.PairTarget the client speaks hipobj-rc-v2: two requests for each transfer, and
+// a HEAD before each GET. What that protocol cannot say (metadata, say) goes by HTTP.
 //
 // Success is judged strictly, for the memory itself does not tell: the HTTP status
 // and the reply header must agree, the byte count must be an exact integer that

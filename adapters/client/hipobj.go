@@ -81,6 +81,8 @@ type hipCall struct {
 	offset int64 // of the object's, on a GET
 	cookie uint32
 	id     string // of the session, once there is one
+
+	superseded bool // the key of v was withdrawn by somebody else, during a GET
 }
 
 // hipExpresses tells whether the protocol can say what the object's request says. Servers
@@ -113,17 +115,31 @@ func (c *Client) overPair(ctx context.Context, k *call, v View, offset int64) (v
 	if v.Len() > hipMaxSize {
 		return declinedIt, nil, fmt.Errorf("%s: %d bytes, %s moves %d at most: %w", k.name(), v.Len(), hipProtocol, hipMaxSize, ErrTooLarge)
 	}
-	h := &hipCall{c: c, k: k, v: v, offset: offset}
-	for h.cookie == 0 {
+	for n := 1; ; n++ {
+		h := &hipCall{c: c, k: k, v: v, offset: offset, cookie: newCookie()}
+		what, header, err := h.do(ctx)
+		switch {
+		case what == declinedIt:
+			c.stats.declined.Add(1)
+		case what == failed && h.superseded && n < maxAttempts && ctx.Err() == nil:
+			// Somebody else's failure may be the reason: they took back the buffer that
+			// we share.
+			c.stats.repeated.Add(1)
+			continue
+		}
+		return what, header, err
+	}
+}
+
+// newCookie returns a random number that is not 0.
+func newCookie() uint32 {
+	for {
 		var b [4]byte
 		rand.Read(b[:]) // never fails
-		h.cookie = binary.BigEndian.Uint32(b[:])
+		if n := binary.BigEndian.Uint32(b[:]); n != 0 {
+			return n
+		}
 	}
-	what, header, err := h.do(ctx)
-	if what == declinedIt {
-		c.stats.declined.Add(1)
-	}
-	return what, header, err
 }
 
 func (h *hipCall) do(ctx context.Context) (_ verdict, _ http.Header, err error) {
@@ -278,20 +294,25 @@ func (h *hipCall) ready(end rdmaio.PairEnd, d rdmaio.Descriptor) *call {
 
 // push has the server told that the bytes will come, and pushes them.
 func (h *hipCall) push(ctx context.Context, end rdmaio.PairEnd) (http.Header, error) {
-	pctx, stop := context.WithCancel(ctx)
-	defer stop()
+	pctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
 	pushed := make(chan error, 1)
 	go func() {
+		err := pctx.Err()
 		select {
 		case <-time.After(hipGrace):
-			pushed <- end.Push(pctx, h.v.buf.exposed, h.v.off, h.v.Len(), h.cookie)
+			if err = end.Push(pctx, h.v.buf.exposed, h.v.off, h.v.Len(), h.cookie); err != nil {
+				// What has failed will not come: there is nothing to wait for.
+				stop(fmt.Errorf("%s: %w: %w", h.k.name(), ErrTransfer, err))
+			}
 		case <-pctx.Done():
-			pushed <- pctx.Err()
+			err = pctx.Err()
 		}
+		pushed <- err
 	}()
-	header, err := h.exchange(ctx, h.ready(end, rdmaio.Descriptor{}))
+	header, err := h.exchange(pctx, h.ready(end, rdmaio.Descriptor{}))
 	if err != nil {
-		stop()
+		stop(nil)
 		end.Close() // the server does not want them any more
 		<-pushed
 		return nil, err
@@ -313,6 +334,7 @@ func (h *hipCall) receive(ctx context.Context, end rdmaio.PairEnd) (_ http.Heade
 	defer func() {
 		if err != nil {
 			end.Close()
+			h.superseded = l.superseded()
 			tctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), rekeyTimeout)
 			defer cancel()
 			err = errors.Join(err, l.takeBack(tctx))
