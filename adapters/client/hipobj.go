@@ -121,14 +121,27 @@ func (c *Client) overPair(ctx context.Context, k *call, v View, offset int64) (v
 		switch {
 		case what == declinedIt:
 			c.stats.declined.Add(1)
-		case what == failed && h.superseded && n < maxAttempts && ctx.Err() == nil:
-			// Somebody else's failure may be the reason: they took back the buffer that
-			// we share.
+		case what == failed && ctx.Err() == nil && h.again(err, n):
 			c.stats.repeated.Add(1)
 			continue
 		}
 		return what, header, err
 	}
+}
+
+// again tells whether a transfer that has failed n times is tried once more. A PUT is not:
+// it may have been stored.
+func (h *hipCall) again(err error, n int) bool {
+	var answer *Error
+	switch {
+	case h.k.method != http.MethodGet || errors.Is(err, ErrBufferLost):
+		return false
+	case h.superseded:
+		// Somebody else's failure may be the reason: they took back the buffer that we share.
+		return n < maxAttempts
+	}
+	// The connection broke, as that to a server does which closes idle ones.
+	return n == 1 && !errors.As(err, &answer) && !errors.Is(err, ErrProtocol)
 }
 
 // newCookie returns a random number that is not 0.
