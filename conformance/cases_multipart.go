@@ -30,7 +30,7 @@ type uploadedPart struct {
 
 // startUpload begins an upload, which is aborted at the case's end if it still is.
 func (e *Env) startUpload(ctx context.Context, key string, h http.Header) *upload {
-	resp := e.make(ctx, rawhttp.Request{Method: "POST", Bucket: e.bucket(), Key: key, Query: query("uploads", ""), Header: h})
+	resp := e.create(ctx, rawhttp.Request{Method: "POST", Bucket: e.bucket(), Key: key, Query: query("uploads", ""), Header: h})
 	e.want(resp, 200)
 	var answer struct {
 		UploadID string `xml:"UploadId"`

@@ -200,7 +200,7 @@ func (e *Env) newBucket(ctx context.Context) string {
 	}
 	name := bucketPrefix + randomName()
 	e.onEnd(func(ctx context.Context) { removeBucket(ctx, e.runner.client, name) })
-	e.want(e.make(ctx, rawhttp.Request{Method: "PUT", Bucket: name}), 200)
+	e.want(e.create(ctx, rawhttp.Request{Method: "PUT", Bucket: name}), 200)
 	return name
 }
 
@@ -214,9 +214,9 @@ func (e *Env) do(ctx context.Context, r rawhttp.Request) *rawhttp.Response {
 	return resp
 }
 
-// make is do for what creates something that would stay if nobody had read the answer: it
+// create is do for what creates something that would stay if nobody had read the answer: it
 // is waited for also when ctx has ended, for some seconds.
-func (e *Env) make(ctx context.Context, r rawhttp.Request) *rawhttp.Response {
+func (e *Env) create(ctx context.Context, r rawhttp.Request) *rawhttp.Response {
 	ctx, cancel := unhurried(ctx)
 	defer cancel()
 	return e.do(ctx, r)

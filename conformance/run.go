@@ -264,7 +264,10 @@ func (r *runner) runCase(ctx context.Context, c Case) (result Result) {
 		result.Status, result.Reason = stop.status, stop.reason
 		if stop.status == Failed {
 			result.Exchanges = e.exchanges()
-			if caseCtx.Err() != nil && ctx.Err() == nil {
+			switch {
+			case ctx.Err() != nil: // that says nothing of the server
+				result.Status, result.Reason, result.Exchanges = Skipped, "interrupted", nil
+			case caseCtx.Err() != nil:
 				result.Reason += fmt.Sprintf(" (no end within %v)", r.options.Patience)
 			}
 		}

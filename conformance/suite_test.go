@@ -333,7 +333,9 @@ func TestInterrupted(t *testing.T) {
 		o := start(t, broken.Options{}, "shm")
 		o.Select = "multipart/"
 		ctx, cancel := context.WithTimeout(t.Context(), time.Duration(ms)*time.Millisecond)
-		Run(ctx, o)
+		if report, _ := Run(ctx, o); report.Failed > 0 {
+			t.Errorf("%s failed because it was interrupted", report.Results[len(report.Results)-1].ID)
+		}
 		cancel()
 	}
 }
