@@ -34,12 +34,12 @@ type ClusterOptions struct {
 	Drives int
 	// Args follow "server" on all nodes, before the drives.
 	Args []string
-	// NodeArgs, if not nil, are further arguments of node i, from 0: what nodes on one
-	// host cannot share, such as a socket.
-	NodeArgs func(i int) []string
-	// Env is added to the environment of all nodes, "NAME=value". MinIO insists that
-	// the MINIO_ variables of all nodes are the same.
+	// Env is added to the environment of all nodes, "NAME=value".
 	Env []string
+	// NodeEnv, if not nil, is what node i, from 0, has beside that: for what nodes on
+	// one host cannot share, such as a socket. MinIO starts only if the MINIO_ variables
+	// of all nodes are the same, but for those of the plugin.
+	NodeEnv func(i int) []string
 	// Root are the root user's keys; those that are zero are made at random, once for
 	// each Dir.
 	Root rawhttp.Credentials
@@ -169,12 +169,12 @@ func (c *Cluster) launch(i int) (*Server, error) {
 		return nil, err
 	}
 	args := append([]string{"--address", c.addresses[i]}, c.o.Args...)
-	if c.o.NodeArgs != nil {
-		args = append(args, c.o.NodeArgs(i)...)
-	}
 	// In a container MinIO waits for names that are no loopback addresses, unless it
 	// is told which one is its own.
 	env := append([]string{"_MINIO_SERVER_LOCAL=" + c.addresses[i]}, c.o.Env...)
+	if c.o.NodeEnv != nil {
+		env = append(env, c.o.NodeEnv(i)...)
+	}
 	if err := s.launch(nil, c.o.Binary, append(args, c.drives...), env); err != nil {
 		return nil, fmt.Errorf("node %d: %w", i, err)
 	}

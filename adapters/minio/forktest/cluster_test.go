@@ -45,10 +45,13 @@ func startCluster(t *testing.T, drives int, args ...string) *cluster {
 	env := []string{"MINIO_RDMA_STAGING_SIZE=32MiB"}
 	c, err := minioproc.StartCluster(t.Context(), minioproc.ClusterOptions{
 		Binary: forkBinary(t), Dir: t.TempDir(), Drives: drives, Env: env,
-		Args:     append([]string{"--rdma=on", "--rdma-fabric=tcp,shm"}, args...),
-		NodeArgs: func(i int) []string { return []string{"--rdma-shm-socket=" + filepath.Join(sockets, strconv.Itoa(i))} },
-		Root:     rawhttp.Credentials{AccessKey: rootUser, SecretKey: rootSecret},
-		Ready:    120 * time.Second,
+		Args: append([]string{"--rdma=on", "--rdma-fabric=tcp,shm"}, args...),
+		// Nodes may differ in the plugin's settings.
+		NodeEnv: func(i int) []string {
+			return []string{"MINIO_RDMA_SHM_SOCKET=" + filepath.Join(sockets, strconv.Itoa(i))}
+		},
+		Root:  rawhttp.Credentials{AccessKey: rootUser, SecretKey: rootSecret},
+		Ready: 120 * time.Second,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -223,7 +226,7 @@ func killedNode(t *testing.T, c *cluster, fabrics []*fabric, objects map[string]
 	t.Logf("seed %d", seed)
 	source := random(2 * largest)
 	storm := &storm{source: source, largest: largest, acked: make(map[string][]byte), tried: make(map[string][][]byte), count: make(map[string]int)}
-	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	var wg sync.WaitGroup
 	for w := range 8 {
@@ -239,16 +242,16 @@ func killedNode(t *testing.T, c *cluster, fabrics []*fabric, objects map[string]
 			storm.run(ctx, t, f, d, w, node == victim, rand.New(rand.NewPCG(seed, uint64(w))))
 		}()
 	}
-	within(t, 50*time.Second, func() error {
+	within(t, 2*time.Minute, func() error {
 		if n := storm.begun.Load(); n < 60 {
 			return fmt.Errorf("%d requests", n)
 		}
 		return nil
 	})
+	storm.killed.Store(true)
 	c.Cluster.Nodes()[victim].Kill()
 	killed := storm.begun.Load()
-	storm.killed.Store(true)
-	within(t, 50*time.Second, func() error {
+	within(t, 2*time.Minute, func() error {
 		if n := storm.begun.Load(); n < killed+60 {
 			return fmt.Errorf("%d requests since a node was killed", n-killed)
 		}
