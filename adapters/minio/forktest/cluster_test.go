@@ -58,6 +58,11 @@ func startCluster(t *testing.T, drives int, args ...string) *cluster {
 	}
 	t.Cleanup(func() {
 		c.Stop()
+		for i, s := range c.Nodes() {
+			if b, err := os.ReadFile(s.Log); err != nil || bytes.Contains(b, []byte("DATA RACE")) {
+				t.Errorf("node %d: a data race, see its log (%v)\n%s", i, err, b)
+			}
+		}
 		if t.Failed() {
 			for i, s := range c.Nodes() {
 				t.Logf("the log of node %d ends with:\n%s", i, s.LogTail())
