@@ -27,6 +27,8 @@ type Speaks struct {
 	RDMA string `json:"rdma"`
 	// Fabrics are those that can be connected over HTTP: shm, tcp, rc.
 	Fabrics []string `json:"fabrics"`
+	// Pairs tells that hipobj-rc-v2 is served: a queue pair for each transfer.
+	Pairs bool `json:"hipobj_rc_v2"`
 	// Answers are what it says to a descriptor of memory that does not exist, in each
 	// known dialect.
 	Answers []DialectAnswer `json:"dialects"`
@@ -103,6 +105,11 @@ func (r *runner) discover(ctx context.Context) Speaks {
 			knows = true
 		}
 	}
+	// A prepare without a hello is the client's mistake where it is served. A server that
+	// takes the path for a bucket's answers the same to any.
+	prepare, other := r.hipAnswer(ctx, "prepare"), r.hipAnswer(ctx, "discover")
+	s.Pairs = prepare.status == 400 && prepare != other
+	knows = knows || prepare.declined
 	all := append(dialects(), dialect{"bare in x-rdma-info", headerAlias, func() string { return bareExample }, false},
 		dialect{"bare in x-scal-rdma", "x-scal-rdma", func() string { return bareExample }, false})
 	for _, d := range all {
@@ -115,12 +122,27 @@ func (r *runner) discover(ctx context.Context) Speaks {
 		served = served || a == "refused" || a == "failed"
 	}
 	switch {
-	case len(s.Fabrics) > 0 || served:
+	case len(s.Fabrics) > 0 || s.Pairs || served:
 		s.RDMA = rdmaYes
 	case knows:
 		s.RDMA = rdmaOff
 	}
 	return s
+}
+
+// hipAnswer is what a server says to a request below /.hipobj-rc/ that lacks everything.
+type hipAnswer struct {
+	status   int
+	code     string
+	declined bool
+}
+
+func (r *runner) hipAnswer(ctx context.Context, action string) hipAnswer {
+	resp, err := r.client.Do(ctx, rawhttp.Request{Method: "POST", Path: "/.hipobj-rc/" + action, Header: http.Header{headerHipProtocol: {hipProtocol}}})
+	if err != nil {
+		return hipAnswer{}
+	}
+	return hipAnswer{resp.Status, resp.Error().Code, resp.Status == 501 && resp.Header.Get(headerHipStatus) == "unsupported"}
 }
 
 // ask sends a PUT in one dialect, and removes what it makes.
@@ -212,6 +234,9 @@ func (s Speaks) write(w io.Writer) {
 		}
 	}
 	list("fabrics:", s.Fabrics)
+	if s.Pairs {
+		list("pairs:", []string{hipProtocol})
+	}
 	// Dialects with the same answer stand together, in order of the first.
 	var order []string
 	by := map[string][]string{}
