@@ -10,6 +10,7 @@ import (
 	"encoding/xml"
 	"errors"
 	"io"
+	"net/http"
 	"net/http/httptest"
 	"path"
 	"slices"
@@ -260,6 +261,36 @@ func TestDiscovery(t *testing.T) {
 				t.Errorf("smallest window %d, policy %q", s.SmallestWindow, s.PolicyPut)
 			}
 		})
+	}
+}
+
+// TestDiscoveryOfPairs: a server that speaks hipobj-rc-v2 is told from one that takes its
+// path for a bucket's, and from one that declines it.
+func TestDiscoveryOfPairs(t *testing.T) {
+	for _, tt := range []struct {
+		prepare, other int
+		status         string
+		pairs          bool
+		rdma           string
+	}{
+		{400, 404, "", true, rdmaYes}, {400, 400, "", false, rdmaNo}, {405, 405, "", false, rdmaNo}, {501, 404, "unsupported", false, rdmaOff},
+	} {
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			switch {
+			case r.URL.Path == "/.hipobj-rc/prepare":
+				w.Header().Set(headerHipStatus, tt.status)
+				w.WriteHeader(tt.prepare)
+			case strings.HasPrefix(r.URL.Path, "/.hipobj-rc/"):
+				w.WriteHeader(tt.other)
+			case strings.Count(r.URL.Path, "/") > 1:
+				w.WriteHeader(404)
+			}
+		}))
+		report, err := Run(t.Context(), Options{Endpoint: server.URL, AccessKey: "a", SecretKey: "s", Fabric: FabricAuto, Select: "no/such"})
+		server.Close()
+		if err != nil || report.Speaks.Pairs != tt.pairs || report.Speaks.RDMA != tt.rdma {
+			t.Errorf("%+v: %+v, %v", tt, report.Speaks, err)
+		}
 	}
 }
 
