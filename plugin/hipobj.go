@@ -224,6 +224,9 @@ func (h *hipCall) prepare(id Identity) *Error {
 			return e
 		}
 	} else {
+		if _, err := h.to.Retarget(r, id, t.method, t.target, nil, nil, 0); err != nil {
+			return divertFailed(err) // before the client has sent its bytes for nothing
+		}
 		hello.Land = t.size
 	}
 	w, err := h.pairs.Pair(r.Context(), hello)

@@ -381,9 +381,11 @@ func TestHipObjRefusesHeaders(t *testing.T) {
 	if res := x.do(hipPost("prepare", head)); res.StatusCode != 400 {
 		t.Errorf("a PUT at an offset: %s", res.Status)
 	}
-	_, head = x.hello("GET", "/reserved/k", 1)
-	if res := x.do(hipPost("prepare", head)); res.StatusCode != 403 {
-		t.Errorf("a name that is served to nobody: %s", res.Status)
+	for _, op := range []string{"GET", "PUT"} {
+		_, head = x.hello(op, "/reserved/k", 1)
+		if res := x.do(hipPost("prepare", head)); res.StatusCode != 403 {
+			t.Errorf("%s of a name that is served to nobody: %s", op, res.Status)
+		}
 	}
 }
 
