@@ -155,7 +155,7 @@ func same(a, b Outcome) bool {
 // times, ports, what the suites number, and request ids. Short numbers stay: they are
 // status codes and sizes.
 var varying = regexp.MustCompile(strings.Join([]string{
-	`0x[0-9a-f]+`,
+	`\b0x[0-9a-f]+`,
 	`\d{4}-\d\d-\d\d`,
 	`\d\d:\d\d:\d\d(\.\d+)?`,
 	`(127\.0\.0\.1|localhost):\d+`,

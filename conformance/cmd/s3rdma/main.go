@@ -55,9 +55,13 @@ func run() int {
 	if err != nil {
 		panic(err) // the tags above are wrong
 	}
-	parsed, err := parser.Parse(os.Args[1:])
+	args := os.Args[1:]
+	if len(args) == 0 {
+		args = []string{"--help"}
+	}
+	parsed, err := parser.Parse(args)
 	if err != nil {
-		fmt.Fprintln(os.Stderr, "s3rdma:", err)
+		fmt.Fprintf(os.Stderr, "s3rdma: %v\n%s\n", err, helpHint(err))
 		return 2
 	}
 	err = parsed.Run()
@@ -75,8 +79,38 @@ func run() int {
 	return 1
 }
 
+// firstUse is what the help begins with. Lines that are set in are examples.
+const firstUse = `Tests S3-over-RDMA servers and moves files to and from them.
+
+A first use, with any S3 server and keys that may make a bucket:
+
+    export AWS_ENDPOINT_URL=http://localhost:9000
+    export AWS_ACCESS_KEY_ID=... AWS_SECRET_ACCESS_KEY=...
+    s3rdma conform
+
+This says whether the server speaks S3 over RDMA, which rules it breaks, and which known clients would work. If it does speak it, and has a bucket:
+
+    s3rdma put --fabric shm FILE s3://bucket/key
+    s3rdma get --fabric shm s3://bucket/key FILE
+
+The fabrics are shm (client and server on one host), tcp (any two hosts) and rc (RDMA devices: try "s3rdma probe" first). What a server declines goes by HTTP, and the output says so; --only makes that a failure.
+
+Inside a checkout of the project "s3rdma demo" builds a server and tries all of this.`
+
+// helpHint says where to read on after wrong usage.
+func helpHint(err error) string {
+	command := "s3rdma"
+	var parse *kong.ParseError
+	if errors.As(err, &parse) {
+		if node := parse.Context.Selected(); node != nil {
+			command += " " + node.Name
+		}
+	}
+	return "Usage: " + command + " --help"
+}
+
 func newParser(ctx context.Context) (*kong.Kong, error) {
 	return kong.New(&commands{}, kong.Name("s3rdma"),
-		kong.Description("Tests S3-over-RDMA servers and moves files to and from them."),
+		kong.Description(firstUse),
 		kong.UsageOnError(), kong.BindTo(ctx, (*context.Context)(nil)))
 }

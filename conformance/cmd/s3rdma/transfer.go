@@ -25,21 +25,30 @@ const (
 	partsAtOnce = 3
 )
 
+// errNoKeys: a request without keys could only be refused, in words that do not help.
+var errNoKeys = errors.New("no keys: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or give --access-key and --secret-key")
+
 // transferFlags say which server is meant and how bytes go there.
 type transferFlags struct {
 	serverFlags
-	Fabric string `help:"How bytes go: shm (same host), tcp, rc (RDMA devices), hipobj (the same by hipobj-rc-v2), or none (plain HTTP)." enum:"shm,tcp,rc,hipobj,none" default:"shm" env:"S3RDMA_FABRIC"`
+	SessionToken string `help:"Session token of temporary keys." env:"S3RDMA_SESSION_TOKEN,AWS_SESSION_TOKEN"`
+	Fabric       string `help:"How bytes go: shm (same host), tcp, rc (RDMA devices), hipobj (the same by hipobj-rc-v2), or none (plain HTTP)." enum:"shm,tcp,rc,hipobj,none" default:"shm" env:"S3RDMA_FABRIC"`
 	deviceFlags
 	Only bool `help:"Fail instead of falling back to HTTP when the server declines."`
 }
 
 func (f transferFlags) client() (*client.Client, error) {
+	if f.AccessKey == "" || f.SecretKey == "" {
+		return nil, errNoKeys
+	}
 	tlsConfig, err := f.tls()
 	if err != nil {
 		return nil, err
 	}
 	o := client.Options{Endpoint: f.Endpoint, Region: f.Region, TLS: tlsConfig,
-		Credentials: client.StaticCredentials(f.AccessKey, f.SecretKey)}
+		Credentials: func(context.Context) (client.Credentials, error) {
+			return client.Credentials{AccessKey: f.AccessKey, SecretKey: f.SecretKey, SessionToken: f.SessionToken}, nil
+		}}
 	if f.Fabric != "none" {
 		if o.Target, err = conformance.NewTarget(f.Fabric, f.device()); err != nil {
 			return nil, err
@@ -84,6 +93,12 @@ type putCommand struct {
 	File        string    `arg:"" type:"existingfile" help:"File to store."`
 	Object      objectURL `arg:"" help:"s3://bucket/key."`
 	ContentType string    `help:"Media type."`
+}
+
+// Help gives examples.
+func (*putCommand) Help() string {
+	return "The bucket must exist. Example:\n\n    s3rdma put --endpoint http://host:9000 --fabric tcp FILE s3://bucket/key\n\n" +
+		"Files of more than 64 MiB go in parts. The last line says how many bytes went over the fabric and how many by HTTP."
 }
 
 // Run stores the file: small ones in one request, others in parts.
@@ -198,6 +213,12 @@ type getCommand struct {
 	transferFlags
 	Object objectURL `arg:"" help:"s3://bucket/key."`
 	File   string    `arg:"" type:"path" help:"File to write."`
+}
+
+// Help gives an example.
+func (*getCommand) Help() string {
+	return "Example:\n\n    s3rdma get --endpoint http://host:9000 --fabric tcp s3://bucket/key FILE\n\n" +
+		"The file appears under its name only when all of it is there. The last line says how many bytes went over the fabric and how many by HTTP."
 }
 
 // Run fetches the object by ranges of one version of it.
