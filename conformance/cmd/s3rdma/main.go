@@ -93,7 +93,7 @@ This says whether the server speaks S3 over RDMA, which rules it breaks, and whi
     s3rdma put --fabric shm FILE s3://bucket/key
     s3rdma get --fabric shm s3://bucket/key FILE
 
-The fabrics are shm (client and server on one host), tcp (any two hosts) and rc (RDMA devices: try "s3rdma probe" first). What a server declines goes by HTTP, and the output says so; --only makes that a failure.
+The fabrics are shm (client and server on one host), tcp (any two hosts) and rc or hipobj (RDMA devices: try "s3rdma probe" first). What a server declines goes by HTTP, and the output says so; --only makes that a failure.
 
 Inside a checkout of the project "s3rdma demo" builds a server and tries all of this.`
 
