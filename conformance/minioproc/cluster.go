@@ -25,7 +25,7 @@ const (
 type ClusterOptions struct {
 	// Binary is the minio executable of all nodes.
 	Binary string
-	// Dir holds a folder for each node (node1...) with its drives and its log. It is
+	// Dir holds a folder for each node (node0...) with its drives and its log. It is
 	// made if it is not there, and never removed by this package.
 	Dir string
 	// Nodes is the number of servers; 0 is 4.
@@ -159,7 +159,7 @@ func (c *Cluster) waitReady(ctx context.Context) error {
 }
 
 func (c *Cluster) nodeDir(i int) string {
-	return filepath.Join(c.o.Dir, "node"+strconv.Itoa(i+1))
+	return filepath.Join(c.o.Dir, "node"+strconv.Itoa(i))
 }
 
 // launch starts node i.

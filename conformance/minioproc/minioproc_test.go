@@ -53,6 +53,29 @@ func TestAServerThatIsNeverReadyIsStopped(t *testing.T) {
 	}
 }
 
+// TestAClusterThatDoesNotStartIsReported: one node ends, the others would wait for it.
+func TestAClusterThatDoesNotStartIsReported(t *testing.T) {
+	dir := t.TempDir()
+	text := "echo $$ >pid; case $PWD in */node1) echo cannot do this; exit 3;; esac; exec sleep 60"
+	_, err := StartCluster(t.Context(), ClusterOptions{Binary: script(t, text), Dir: dir, Nodes: 3})
+	if !errors.Is(err, ErrStart) || !strings.Contains(err.Error(), "node 1") || !strings.Contains(err.Error(), "cannot do this") {
+		t.Errorf("error %v", err)
+	}
+	pids, err := filepath.Glob(filepath.Join(dir, "node*", "pid"))
+	if err != nil || len(pids) == 0 {
+		t.Fatal(pids, err)
+	}
+	for _, name := range pids {
+		pid, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := os.Stat("/proc/" + strings.TrimSpace(string(pid))); err == nil {
+			t.Errorf("the process of %s is still there", name)
+		}
+	}
+}
+
 func TestNoBinary(t *testing.T) {
 	if _, err := Start(t.Context(), Options{Binary: "/nonexistent/minio", Dir: t.TempDir()}); !errors.Is(err, ErrStart) {
 		t.Errorf("error %v, want ErrStart", err)
