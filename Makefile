@@ -48,7 +48,7 @@ SERVERS  = S3RDMA_FORK=$(CURDIR)/$(FORK) S3RDMA_STOCK=$(CURDIR)/$(STOCK)
 
 test-minio: minio $(STOCK) ## the suite against the fork over each fabric, and interop with stock MinIO
 	$(SERVERS) $(GO) test -count=1 -timeout 20m ./conformance/e2e/... ./conformance/minioproc ./conformance/sumbench ./conformance/cmd/... ./conformance/bench
-	$(SERVERS) $(GO) -C adapters/minio test -count=1 -timeout 20m ./forktest
+	$(SERVERS) $(GO) -C adapters/minio test -count=1 -timeout 30m ./forktest
 	$(SERVERS) $(GO) -C conformance/awssdk test -count=1 ./...
 
 # A module of its own, which never enters ours. Without it the trial says so.
@@ -60,7 +60,7 @@ test-conformance: minio $(STOCK) $(S3RDMA) $(VERSITYGW) ## the suite at servers 
 	$(S3RDMA) trial --minio $(FORK) --stock $(STOCK) --versitygw $(VERSITYGW) --reports build/conformance
 
 test-race: $(RACE) ## the fork's own tests, with the race detector in MinIO
-	S3RDMA_FORK=$(CURDIR)/$(RACE) $(GO) -C adapters/minio test -count=1 -timeout 20m ./forktest
+	S3RDMA_FORK=$(CURDIR)/$(RACE) $(GO) -C adapters/minio test -count=1 -timeout 30m ./forktest
 
 soak: minio ## 64 clients for ten minutes, with staging memory for a few of them
 	S3RDMA_SOAK=10m $(SERVERS) $(GO) -C adapters/minio test -count=1 -v -timeout 30m -run '^TestSoak$$' ./forktest
