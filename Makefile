@@ -78,12 +78,14 @@ test-softroce: minio ## the verbs fabric, and the suite over it, on Soft-RoCE in
 	esac
 
 # Every parser of outside bytes has a target. FUZZJOBS run at once, one worker each, so
-# that a minute for all of them fits into continuous integration.
+# that a minute for all of them fits into continuous integration. (Go's fuzzer, when its
+# time is over in the middle of something, may call that a failure of the target.)
 FUZZTIME ?= 60s
 FUZZJOBS ?= 2
 fuzz: ## each fuzz target for FUZZTIME, FUZZJOBS at a time
 	@$(GO) test -list '^Fuzz' ./... | awk '/^Fuzz/ {f[n++] = $$1} /^ok/ {for (i = 0; i < n; i++) print $$2, f[i]; n = 0}' | \
 		xargs -P $(FUZZJOBS) -L 1 sh -c 'out=$$($(GO) test -run "^$$" -fuzz "^$$1\$$" -parallel 1 -fuzztime $(FUZZTIME) "$$0" 2>&1) || \
+			case "$$out" in *"ailing input"*|*"seed corpus"*) false ;; *"    context deadline exceeded"*) ;; *) false ;; esac || \
 			{ printf "%s\n" "$$out" >&2; exit 1; }; echo "fuzz $$0 $$1: $$(printf "%s\n" "$$out" | grep -o "execs: [0-9]*" | tail -1)"'
 
 bench-checksum: minio ## what checksums over the region cost, every algorithm against none, over shared memory

@@ -196,6 +196,12 @@ func FuzzFromHeader(f *testing.F) {
 		f.Add(g.alg.Header(), g.base64, strings.ToUpper(g.alg.Header()), "AAAAAA==")
 	}
 	f.Add("x-amz-checksum-algorithm", "CRC32", "x-amz-checksum-sha512", "AAAA")
+	// What SDKs and NIXL add.
+	f.Add("x-amz-sdk-checksum-algorithm", "CRC32", "x-amz-checksum-crc32", "AAAAAA==")
+	f.Add("x-amz-checksum-algorithm", "CRC64NVME", "x-amz-checksum-crc64nvme", "AAAAAAAAAAA=")
+	f.Add("x-amz-checksum-algorithm", "CRC64NVME", "x-amz-checksum-type", "FULL_OBJECT")
+	f.Add("x-amz-checksum-mode", "ENABLED", "x-amz-trailer", "x-amz-checksum-crc32")
+	f.Add("x-amz-checksum-crc32c", "yZRlqg==-3", "X-Amz-Checksum-Crc32c", "yZRlqg==")
 	f.Add("x-amz-checksum-", "", "", "")
 	f.Fuzz(func(t *testing.T, name1, value1, name2, value2 string) {
 		h := http.Header{}

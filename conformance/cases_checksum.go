@@ -5,10 +5,12 @@ package conformance
 
 import (
 	"context"
+	"maps"
 	"net/http"
 	"strings"
 
 	"github.com/s3rdma/s3rdma/checksum"
+	"github.com/s3rdma/s3rdma/conformance/rawhttp"
 )
 
 // sumHeader is the request header that declares data's checksum.
@@ -89,6 +91,38 @@ func checksumCases() []Case {
 				e.wantPut(e.putRDMA(ctx, key, e.filled(data), http.Header{"X-Amz-Checksum-Algorithm": {"CRC64NVME"}}), len(data))
 				e.wantStored(ctx, key, data)
 			}},
+		{ID: "checksum/named", Level: Should, Needs: []Need{NeedFabric}, Source: "NIXL reads x-amz-checksum-crc64nvme of the answer to a PUT that has named the algorithm",
+			Rule: "a checksum that a PUT or part names by its algorithm and leaves to the server is in the answer, and kept as S3 keeps it: HEAD and GetObjectAttributes tell it",
+			Run: func(ctx context.Context, e *Env) {
+				data := pattern(99, 600_007)
+				for _, alg := range s3Algorithms {
+					named, right := http.Header{"X-Amz-Checksum-Algorithm": {alg}}, sumHeader(alg, data)
+					for i, way := range integrityWays() {
+						if i > 0 && !e.encrypts(ctx) {
+							continue
+						}
+						key, h := e.key(way.name+"-"+alg), maps.Clone(named)
+						maps.Copy(h, way.store)
+						resp := e.putRDMA(ctx, key, e.filled(data), h)
+						e.wantPut(resp, len(data))
+						e.wantSum(resp, right)
+						e.wantStored(ctx, key, data)
+						e.wantSum(e.headHTTP(ctx, key, http.Header{"X-Amz-Checksum-Mode": {"ENABLED"}}, nil), right)
+						attributes := e.do(ctx, rawhttp.Request{Method: "GET", Bucket: e.bucket(), Key: key, Query: query("attributes", ""),
+							Header: http.Header{"X-Amz-Object-Attributes": {"Checksum"}}})
+						e.want(attributes, 200)
+						for name := range right {
+							if !strings.Contains(string(attributes.Body), right.Get(name)) {
+								e.failf("GetObjectAttributes does not tell the %s that was named", alg)
+							}
+						}
+						u := e.startUpload(ctx, e.key("parts"), way.store)
+						resp = e.do(ctx, u.request(1, e.filled(data).token(), named))
+						e.wantPut(resp, len(data))
+						e.wantSum(resp, right)
+					}
+				}
+			}},
 		{ID: "checksum/get-unasked", Level: Should, Needs: []Need{NeedFabric}, Source: "nixl 1443: SDKs check it against the empty body",
 			Rule: "a GET by descriptor that does not ask for checksums gets none",
 			Run: func(ctx context.Context, e *Env) {
@@ -128,4 +162,13 @@ func checksumCases() []Case {
 				e.wantAbsent(ctx, req.Key)
 			}},
 	}...)
+}
+
+// wantSum checks that an answer has the checksum that is in h.
+func (e *Env) wantSum(resp *rawhttp.Response, h http.Header) {
+	m := mismatch{resp: resp}
+	for name := range h {
+		m.header(name, h.Get(name))
+	}
+	e.report("the checksum is not told", m)
 }

@@ -113,10 +113,8 @@ func (e *Env) meet(ctx context.Context, needs []Need) {
 				e.skipf("needs a second pair of keys")
 			}
 		case NeedKMS:
-			resp := e.do(ctx, rawhttp.Request{Method: "PUT", Bucket: e.bucket(), Key: e.key("kms-probe"),
-				Header: http.Header{"x-amz-server-side-encryption": {"AES256"}}, Body: []byte("probe")})
-			if resp.Status != 200 {
-				e.skipf("the server does not encrypt with keys of its own: SSE-S3 answered HTTP %d %s", resp.Status, resp.Error().Code)
+			if !e.encrypts(ctx) {
+				e.skipf("the server does not encrypt with keys of its own (SSE-S3)")
 			}
 		case NeedVersioning:
 			if o.Bucket != "" {
@@ -124,6 +122,13 @@ func (e *Env) meet(ctx context.Context, needs []Need) {
 			}
 		}
 	}
+}
+
+// encrypts tells whether the server does SSE-S3.
+func (e *Env) encrypts(ctx context.Context) bool {
+	resp := e.do(ctx, rawhttp.Request{Method: "PUT", Bucket: e.bucket(), Key: e.key("kms-probe"),
+		Header: http.Header{"x-amz-server-side-encryption": {"AES256"}}, Body: []byte("probe")})
+	return resp.Status == 200
 }
 
 // sized skips the case if objects of n bytes are not wanted in this run.

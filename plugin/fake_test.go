@@ -40,12 +40,13 @@ type memFabric struct {
 	fail    func(op string, at uint64) error // called for each post and fence
 	hang    bool                             // Fence waits for its context
 	device  bool                             // claims that a device moves the bytes
+	instant bool                             // claims that a fence costs nothing
 }
 
 const memBase = 0x10000
 
 func (f *memFabric) Capabilities() rdmaio.Capabilities {
-	return rdmaio.Capabilities{Name: "shm", MaxTransfer: 1000, MaxWindow: rdmaio.MaxWindow, FenceLimit: time.Second, Software: !f.device}
+	return rdmaio.Capabilities{Name: "shm", MaxTransfer: 1000, MaxWindow: rdmaio.MaxWindow, FenceLimit: time.Second, Software: !f.device, Immediate: f.instant}
 }
 func (f *memFabric) Register(mem []byte) (rdmaio.Region, error) { return memRegion{mem}, nil }
 func (f *memFabric) Close() error                               { return nil }

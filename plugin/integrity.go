@@ -35,6 +35,9 @@ type integrity struct {
 	ours     []checksum.Sum
 	verify   *checksum.Verifier // of ours
 	list     checksum.List
+	// trailer is the diverted request's, and announced is what it will have.
+	trailer   http.Header
+	announced []checksum.Hash
 }
 
 // integrity reads what the request asks for and declares, and refuses what cannot be
@@ -137,8 +140,26 @@ func (in *integrity) verifyAlso(sums ...checksum.Sum) (err error) {
 	return err
 }
 
+// announce has the checksums computed whose headers are keys of trailer, and put there
+// when all bytes have arrived. Before the first Write.
+func (in *integrity) announce(trailer http.Header) error {
+	in.trailer = trailer
+	for _, alg := range checksum.Algorithms() {
+		if _, ok := trailer[http.CanonicalHeaderKey(alg.Header())]; ok {
+			h, err := checksum.New(alg)
+			if err != nil {
+				return err
+			}
+			in.announced = append(in.announced, h)
+		}
+	}
+	return nil
+}
+
 // idle tells whether there is nothing to compute over a PUT's bytes.
-func (in *integrity) idle() bool { return len(in.ours) == 0 && in.sum == nil }
+func (in *integrity) idle() bool {
+	return len(in.ours) == 0 && in.sum == nil && len(in.announced) == 0
+}
 
 // Write adds bytes of a PUT, in order. It implements io.Writer and never fails.
 func (in *integrity) Write(p []byte) (int, error) {
@@ -146,11 +167,18 @@ func (in *integrity) Write(p []byte) (int, error) {
 	if in.sum != nil {
 		in.sum.Write(p)
 	}
+	for _, h := range in.announced {
+		h.Write(p)
+	}
 	return len(p), nil
 }
 
-// arrived compares, when Write has had all bytes of a PUT, with what was declared.
+// arrived compares, when Write has had all bytes of a PUT, with what was declared, and
+// fills in the trailer.
 func (in *integrity) arrived() error {
+	for _, h := range in.announced {
+		in.trailer.Set(h.Algorithm().Header(), h.Sum().Base64())
+	}
 	if err := in.verify.Verify(); err != nil {
 		return err
 	}

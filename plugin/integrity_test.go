@@ -5,6 +5,7 @@ package plugin
 
 import (
 	"bytes"
+	"io"
 	"net/http"
 	"strconv"
 	"strings"
@@ -226,8 +227,10 @@ func TestRegionPut(t *testing.T) {
 		}
 		return s.Algorithm().Header()
 	}
-	for _, verifies := range []bool{false, true} {
+	for i := range 4 {
+		verifies := i%2 == 0
 		r := newRig(t, len(data), nil)
+		r.fab.instant = i < 2 // the transfer hashes, not the body's reader
 		r.srv = r.plugin.Handler(fakeServer{verifies: verifies}, r.store)
 		copy(r.fab.mem, data)
 		put := func(pairs ...string) *http.Response {
@@ -300,5 +303,84 @@ func TestBlocksPut(t *testing.T) {
 	}
 	if len(r.store.objects) != 0 {
 		t.Error("stored")
+	}
+}
+
+// TestSourceVerify: what a handler leaves to the plugin is verified, before the last
+// byte, whoever hashes.
+func TestSourceVerify(t *testing.T) {
+	data := pattern(20_000)
+	for _, instant := range []bool{false, true} {
+		for _, alg := range checksum.Algorithms() {
+			for _, right := range []bool{false, true} {
+				r := newRig(t, len(data), nil)
+				r.fab.instant = instant
+				copy(r.fab.mem, data)
+				sum := checksum.Of(alg, data[1:])
+				if right {
+					sum = checksum.Of(alg, data)
+				}
+				r.store.mangle = func(w http.ResponseWriter, req *http.Request) bool {
+					source, _ := SourceOf(req.Context())
+					if err := source.Verify(sum); err != nil {
+						t.Fatal(err)
+					}
+					got, err := io.ReadAll(req.Body)
+					if (err == nil) != right || right && !bytes.Equal(got, data) {
+						t.Errorf("%v, right %v: %d bytes, %v", alg, right, len(got), err)
+					}
+					if source.Verify(sum) == nil {
+						t.Error("a checksum is to be verified of bytes that have been read")
+					}
+					w.WriteHeader(200)
+					return true
+				}
+				if res := r.do(signAll(r.request("PUT", "/b/k", r.token(0, len(data))))); (res.StatusCode == 200) != right {
+					t.Errorf("%v, right %v: %s", alg, right, res.Status)
+				}
+			}
+		}
+	}
+}
+
+// announcing is a Server whose handler takes a checksum from the trailer.
+type announcing struct {
+	fakeServer
+	name string
+}
+
+func (s announcing) Divert(r *http.Request, id Identity, body io.ReadCloser, size int64) (*http.Request, error) {
+	inner, err := s.fakeServer.Divert(r, id, body, size)
+	inner.Trailer = http.Header{s.name: nil, "X-Other": nil}
+	return inner, err
+}
+
+// TestAnnounced: the trailer is there when the body has been read, and not before.
+func TestAnnounced(t *testing.T) {
+	data := pattern(20_000)
+	for _, instant := range []bool{false, true} {
+		for _, alg := range checksum.Algorithms() {
+			r := newRig(t, len(data), nil)
+			r.fab.instant = instant
+			copy(r.fab.mem, data)
+			name := http.CanonicalHeaderKey(alg.Header())
+			r.srv = r.plugin.Handler(announcing{name: name}, r.store)
+			r.store.mangle = func(w http.ResponseWriter, req *http.Request) bool {
+				if _, err := io.ReadFull(req.Body, make([]byte, len(data)-1)); err != nil || req.Trailer.Get(name) != "" {
+					t.Errorf("%v before the end: %q, %v", alg, req.Trailer.Get(name), err)
+				}
+				if n, err := io.Copy(io.Discard, req.Body); n != 1 || err != nil {
+					t.Errorf("%v: %d bytes more, %v", alg, n, err)
+				}
+				if got := req.Trailer.Get(name); got != checksum.Of(alg, data).Base64() || len(req.Trailer["X-Other"]) > 0 {
+					t.Errorf("%v: %q, %v", alg, got, req.Trailer)
+				}
+				w.WriteHeader(200)
+				return true
+			}
+			if res := r.do(signAll(r.request("PUT", "/b/k", r.token(0, len(data))))); res.StatusCode != 200 {
+				t.Errorf("%v: %s", alg, res.Status)
+			}
+		}
 	}
 }

@@ -410,6 +410,9 @@ func (q *request) put(t *transfer, id Identity, d rdmaio.Descriptor, sums *integ
 	if err != nil {
 		return divertFailed(err)
 	}
+	if err := sums.announce(inner.Trailer); err != nil {
+		return divertFailed(err)
+	}
 	answer := newHeldAnswer(q.w)
 	defer body.finish() // if the handler panics
 	q.next.ServeHTTP(answer, inner.WithContext(context.WithValue(inner.Context(), directKey{}, &Source{body})))

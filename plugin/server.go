@@ -75,6 +75,10 @@ type Server interface {
 	// may close it, and must not read it after it has returned) or unchanged in
 	// body (GET: body is nil, size 0). It must leave r's own header map as it is.
 	// An error is sent as 500 InternalError.
+	//
+	// Where the handler takes checksums from a trailer, as S3's do, the request may
+	// announce them: keys of Trailer that are headers of package checksum's algorithms
+	// are computed by the plugin over the body's bytes, and are there when the body ends.
 	Divert(r *http.Request, id Identity, body io.ReadCloser, size int64) (*http.Request, error)
 
 	// WriteError answers r with e in the server's own form. It adds no headers

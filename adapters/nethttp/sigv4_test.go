@@ -330,6 +330,12 @@ func TestSigV4SignedLength(t *testing.T) {
 func FuzzSigV4(f *testing.F) {
 	f.Add("AWS4-HMAC-SHA256 Credential=alice/20260101/us-east-1/s3/aws4_request, SignedHeaders=host, Signature=00", "", "20260101T000000Z")
 	f.Add("", "X-Amz-Algorithm=AWS4-HMAC-SHA256&X-Amz-Credential=alice%2F20260101%2Fr%2Fs3%2Faws4_request&X-Amz-Date=20260101T000000Z&X-Amz-Expires=1&X-Amz-SignedHeaders=host&X-Amz-Signature=00", "")
+	// NIXL signs each header; SDKs presign with the headers in the query or beside it; a
+	// token in the second list is signed by nobody.
+	f.Add("AWS4-HMAC-SHA256 Credential=alice/20260101/us-east-1/s3/aws4_request, SignedHeaders=content-length;host;range;x-amz-content-sha256;x-amz-date;x-amz-rdma-token, Signature="+strings.Repeat("0", 64), "", "20260101T000000Z")
+	f.Add("AWS4-HMAC-SHA256 Credential=alice/20260101/us-east-1/s3/aws4_request,SignedHeaders=host,SignedHeaders=x-amz-rdma-token,Signature=", "", "20260101T000000Z")
+	f.Add("", "X-Amz-Algorithm=AWS4-HMAC-SHA256&X-Amz-Credential=alice%2F20260101%2Fr%2Fs3%2Faws4_request&X-Amz-Date=20260101T000000Z&X-Amz-Expires=604801&X-Amz-SignedHeaders=host%3Bx-amz-rdma-token&X-Amz-Signature=00&x-amz-rdma-token=1", "")
+	f.Add("AWS alice:c2ln", "", "")
 	v := newSigV4()
 	v.Now = func() time.Time { return time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC) }
 	f.Fuzz(func(t *testing.T, auth, query, date string) {

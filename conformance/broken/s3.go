@@ -256,7 +256,13 @@ func (s *store) serveObject(w http.ResponseWriter, r *http.Request, name string,
 		s.serveUpload(w, r, name, b, key, q, body)
 		return
 	case isSubresource(q) && !q.Has("tagging"):
-		io.WriteString(w, "<Answer/>")
+		io.WriteString(w, "<Answer>")
+		if o != nil && q.Has("attributes") {
+			for _, alg := range checksum.Algorithms() {
+				io.WriteString(w, "<Checksum>"+o.header.Get(alg.Header())+"</Checksum>")
+			}
+		}
+		io.WriteString(w, "</Answer>")
 		return
 	case q.Has("tagging") && o != nil:
 		serveTags(w, r, o, body)

@@ -114,6 +114,8 @@ var switches = []Switch{
 		Cases: []string{"checksum/wrong/*", "checksum/of-nothing/*", "checksum/part/*", "checksum/never-ignored", "multipart/wrong-checksum", "integrity/put/none/*/*/whole", "integrity/put/both/*/*/part", "replay/living-session/*"}},
 	{Name: "content-md5-ignored", Does: "does not verify Content-MD5",
 		Cases: []string{"checksum/wrong/md5", "checksum/of-nothing/md5"}},
+	{Name: "named-checksum-ignored", Does: "computes no checksum of an algorithm that is named without a value",
+		Cases: []string{"checksum/named"}},
 	{Name: "unknown-checksum-ignored", Does: "does not verify checksums of algorithms that not all servers know",
 		Cases: []string{"checksum/never-ignored"}},
 	{Name: "checksum-of-nothing-accepted", Does: "takes the checksum of the empty body for none",

@@ -258,8 +258,17 @@ func (s *Server) put(w http.ResponseWriter, r *http.Request, who identity, m *mo
 		}
 	}
 	s.prepare(in)
+	named, err := checksum.ParseAlgorithm(in.Header.Get("X-Amz-Checksum-Algorithm"))
+	if sums, _ := checksum.FromHeader(in.Header); err != nil || len(sums) > 0 || s.on("named-checksum-ignored") {
+		named = 0
+	} else {
+		in.Header.Set(named.Header(), checksum.Of(named, data).Base64())
+	}
 	a := s.inner(in, who, data)
 	if a.status == 200 {
+		if named != 0 {
+			a.header.Set(named.Header(), in.Header.Get(named.Header()))
+		}
 		moved := data
 		if s.on("put-proof-of-nothing") {
 			moved = nil

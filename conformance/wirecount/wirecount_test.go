@@ -127,6 +127,8 @@ func TestAnyPayloadInAnyPieces(t *testing.T) {
 
 func FuzzScanner(f *testing.F) {
 	f.Add([]byte("GET / HTTP/1.1\r\n\r\n"), []byte("HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\na"), 3)
+	f.Add([]byte("PUT /b/k HTTP/1.1\r\nContent-Length: 0\r\n\r\nGET /b/k HTTP/1.1\r\nRange: bytes=0-9\r\n\r\n"),
+		[]byte("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\nHTTP/1.1 206 Partial Content\r\nContent-Range: bytes 0-9/100\r\nContent-Length: 0\r\n\r\n"), 7)
 	f.Add([]byte("PUT / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"), []byte("HTTP/1.1 204 X\r\n\r\n"), 1)
 	f.Fuzz(func(t *testing.T, up, down []byte, n int) {
 		if n < 1 || n > 1<<16 {

@@ -95,6 +95,12 @@ func FuzzParseIdentity(f *testing.F) {
 		f.Add(s, id.psn)
 	}
 	f.Add("rc:00", uint32(1))
+	// hipObject's own, in either case and with its suffix, and one of a DC target.
+	hip := "014200000000000000000000000000ffff0a0a30d0ddccbbaa90785634127f00000000100000000000010000"
+	f.Add(hip, uint32(1))
+	f.Add(strings.ToUpper(hip), uint32(0xffffff))
+	f.Add(hip+":7f1234567890:1000", uint32(1))
+	f.Add("00"+hip[2:], uint32(0))
 	f.Fuzz(func(t *testing.T, token string, psn uint32) {
 		id, err := parseIdentity(token, psn)
 		if err != nil {

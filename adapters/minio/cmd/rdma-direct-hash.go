@@ -8,6 +8,7 @@ package cmd
 import (
 	"context"
 	"encoding/hex"
+	"net/http"
 
 	"github.com/s3rdma/s3rdma/checksum"
 	"github.com/s3rdma/s3rdma/plugin"
@@ -71,8 +72,29 @@ func rdmaHashReader(ctx context.Context, src *plugin.Source, data *PutObjReader,
 	if err != nil {
 		return nil, err
 	}
-	if err := r.AddNonTrailingChecksum(sum, crc); err != nil {
+	switch {
+	case sum != nil && sum.Type.Trailing():
+		// The plugin computes it: the value is right whatever it is.
+		err = r.AddChecksum(&http.Request{Header: d.header, Trailer: d.trailer}, true)
+	default:
+		err = r.AddNonTrailingChecksum(sum, crc)
+	}
+	if err != nil {
 		return nil, err
 	}
 	return NewPutObjReader(r), nil
+}
+
+// rdmaStoredChecksum is what is kept with an object whose bytes data has had: the
+// checksum that the request wants.
+func rdmaStoredChecksum(want *hash.Checksum, data *PutObjReader) []byte {
+	if want == nil {
+		return nil
+	}
+	if len(want.Raw) == 0 { // named only, and known now
+		if want = hash.NewChecksumWithType(want.Type&^hash.ChecksumTrailing, data.ContentCRC()[want.Type.String()]); want == nil {
+			return nil
+		}
+	}
+	return want.AppendTo(nil, nil)
 }

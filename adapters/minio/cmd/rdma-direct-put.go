@@ -255,10 +255,7 @@ func (p *rdmaPut) put(ctx context.Context) (ObjectInfo, error) {
 		modTime = UTCNow()
 	}
 	size := p.data.Size()
-	var checksum []byte
-	if opts.WantChecksum != nil {
-		checksum = opts.WantChecksum.AppendTo(nil, nil)
-	}
+	checksum := rdmaStoredChecksum(opts.WantChecksum, p.data)
 	p.metadata["etag"] = p.data.MD5CurrentHexString()
 	if p.metadata["content-type"] == "" {
 		p.metadata["content-type"] = mimedb.TypeByExtension(path.Ext(object))

@@ -20,6 +20,7 @@ import (
 	"github.com/s3rdma/s3rdma/plugin"
 
 	"github.com/minio/minio/internal/crypto"
+	"github.com/minio/minio/internal/hash"
 	xhttp "github.com/minio/minio/internal/http"
 	"github.com/minio/minio/internal/mcontext"
 )
@@ -112,9 +113,10 @@ type rdmaDiverted struct {
 	body    io.ReadCloser // nil for a GET
 
 	// What the object layer needs of the request, when its handler runs.
-	header http.Header
-	reader io.Reader // of a PUT: what the handler reads
-	moved  bool      // the object layer was asked for the bytes
+	header  http.Header
+	trailer http.Header // of a PUT: there when its body has been read
+	reader  io.Reader   // of a PUT: what the handler reads
+	moved   bool        // the object layer was asked for the bytes
 }
 
 // MinIO's handlers for diverted requests. They are its own but for gzip, as an
@@ -157,6 +159,12 @@ func rdmaSetBody(inner *http.Request, body io.ReadCloser, size int64) {
 	if body != nil {
 		inner.Body = body
 		inner.ContentLength = size
+		if name := rdmaNamedChecksum(inner.Header); name != "" {
+			// As an SDK does that sends the checksum behind the bytes: MinIO keeps it with
+			// the object, and puts it into the answer.
+			inner.Header.Set(xhttp.AmzTrailer, name)
+			inner.Trailer = http.Header{name: nil}
+		}
 		// The client has signed the hash of its empty HTTP body, which says
 		// nothing about the object. A hash of the object itself stays, and is
 		// verified.
@@ -220,6 +228,17 @@ func (rdmaServer) Retarget(r *http.Request, _ plugin.Identity, method string, t 
 	return inner, nil
 }
 
+// rdmaNamedChecksum is the header of the checksum that a PUT names by its algorithm and
+// leaves to the server, or "": NIXL does so. MinIO would take no notice of it.
+func rdmaNamedChecksum(h http.Header) string {
+	for _, t := range hash.BaseChecksumTypes {
+		if h.Get(t.Key()) != "" {
+			return "" // the client's own value, which is verified
+		}
+	}
+	return http.CanonicalHeaderKey(hash.NewChecksumHeader(h).Key())
+}
+
 // serve runs MinIO's handler with recorders of its own: the plugin decides later
 // what the client gets, but statistics and audit speak of what the handler did
 // and of the bytes that it moved.
@@ -231,7 +250,7 @@ func (d *rdmaDiverted) serve(w http.ResponseWriter, r *http.Request) {
 		d.handler(w, r)
 		return
 	}
-	d.header = r.Header
+	d.header, d.trailer = r.Header, r.Trailer
 	tc := &mcontext.TraceCtxt{
 		AmzReqID:         outer.AmzReqID,
 		RequestRecorder:  outer.RequestRecorder,
