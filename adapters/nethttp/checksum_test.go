@@ -107,7 +107,9 @@ func TestDamageIsFound(t *testing.T) {
 					}
 					for _, at := range []damage{nowhere, fabric, memory, atServer} {
 						for _, stored := range []bool{true, false} {
-							for _, ranged := range []bool{false, true} {
+							for i := range 4 {
+								ranged := i%2 == 1
+								x.s3.direct.Store(i < 2)
 								o := client.GetOptions{Force: client.ForceFabric}
 								if asked.Region() {
 									o.Algorithm = alg

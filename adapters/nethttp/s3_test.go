@@ -14,10 +14,12 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/s3rdma/s3rdma/adapters/nethttp"
 	"github.com/s3rdma/s3rdma/checksum"
+	"github.com/s3rdma/s3rdma/plugin"
 )
 
 // memoryS3 is a small S3 server that knows nothing of descriptors: buckets are not
@@ -30,6 +32,9 @@ type memoryS3 struct {
 	objects map[string]*object // by path
 	uploads map[string]*upload // by id
 	seen    []http.Header      // of GETs and PUTs of objects
+
+	// direct has GETs put their bytes into staging memory, where there is one.
+	direct atomic.Bool
 
 	// before, if set, is called before an object request is served.
 	before func(r *http.Request)
@@ -162,7 +167,32 @@ func (s *memoryS3) get(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	w.Header().Set("ETag", o.etag)
+	if sink, ok := plugin.SinkOf(r.Context()); ok && s.direct.Load() {
+		w = sinkWriter{w, sink}
+	}
 	http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(o.data))
+}
+
+// sinkWriter puts a GET's bytes into staging memory itself, as servers do that read from
+// drives.
+type sinkWriter struct {
+	http.ResponseWriter
+	sink *plugin.Sink
+}
+
+func (w sinkWriter) Write(p []byte) (n int, err error) {
+	for n < len(p) {
+		room, err := w.sink.Next(1)
+		if err != nil {
+			return n, err
+		}
+		c := copy(room, p[n:])
+		if err := w.sink.Commit(c); err != nil {
+			return n, err
+		}
+		n += c
+	}
+	return n, nil
 }
 
 func (s *memoryS3) complete(w http.ResponseWriter, r *http.Request, id string) {
