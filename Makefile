@@ -66,6 +66,7 @@ soak: minio ## 64 clients for ten minutes, with staging memory for a few of them
 	S3RDMA_SOAK=10m $(SERVERS) $(GO) -C adapters/minio test -count=1 -v -timeout 30m -run '^TestSoak$$' ./forktest
 
 test-peers: minio $(STOCK) $(S3RDMA) ## other projects' tests, unchanged: no difference between stock and fork
+	GOWORK=off $(GO) -C conformance/peers/versitygw vet .
 	$(SERVERS) $(GO) test -count=1 ./conformance/peers
 	$(S3RDMA) peers --minio $(FORK) --stock $(STOCK)
 

@@ -88,9 +88,9 @@ A first use, with any S3 server and keys that may make a bucket:
     export AWS_ACCESS_KEY_ID=... AWS_SECRET_ACCESS_KEY=...
     s3rdma conform
 
-This says whether the server speaks S3 over RDMA, which rules it breaks, and which known clients would work. If it does speak it, and has a bucket:
+This says whether the server speaks S3 over RDMA, which rules it breaks, and which known clients would work. If it does speak it:
 
-    s3rdma put --fabric shm FILE s3://bucket/key
+    s3rdma put --fabric shm --make-bucket FILE s3://bucket/key
     s3rdma get --fabric shm s3://bucket/key FILE
 
 The fabrics are shm (client and server on one host), tcp (any two hosts) and rc or hipobj (RDMA devices: try "s3rdma probe" first). What a server declines goes by HTTP, and the output says so; --only makes that a failure.

@@ -16,7 +16,6 @@ import (
 
 	"github.com/s3rdma/s3rdma/conformance"
 	"github.com/s3rdma/s3rdma/conformance/minioproc"
-	"github.com/s3rdma/s3rdma/conformance/rawhttp"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -75,14 +74,6 @@ func TestPutGet(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.Stop()
-	c, err := rawhttp.New(rawhttp.Config{Endpoint: s.Endpoint, TLS: s.TLS, Credentials: s.Root})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
-	if resp, err := c.Do(t.Context(), rawhttp.Request{Method: "PUT", Bucket: "bucket"}); err != nil || resp.Status != 200 {
-		t.Fatalf("make a bucket: %+v, %v", resp, err)
-	}
 	server := serverFlags{Endpoint: s.Endpoint, AccessKey: s.Root.AccessKey, SecretKey: s.Root.SecretKey, Region: "us-east-1", CACert: s.CertFile}
 	from, to := filepath.Join(t.TempDir(), "from"), filepath.Join(t.TempDir(), "to")
 	for _, fabric := range []string{"shm", "tcp", "none"} {
@@ -94,7 +85,7 @@ func TestPutGet(t *testing.T) {
 			}
 			flags := transferFlags{serverFlags: server, Fabric: fabric, Only: fabric != "none" && n > 0}
 			object := objectURL{"bucket", "a key"}
-			if err := (&putCommand{transferFlags: flags, File: from, Object: object}).Run(t.Context()); err != nil {
+			if err := (&putCommand{transferFlags: flags, File: from, Object: object, MakeBucket: true}).Run(t.Context()); err != nil {
 				t.Fatalf("%s, %d bytes: %v", fabric, n, err)
 			}
 			if err := (&statCommand{transferFlags: flags, Object: object}).Run(t.Context()); err != nil {

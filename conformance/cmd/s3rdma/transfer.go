@@ -93,11 +93,12 @@ type putCommand struct {
 	File        string    `arg:"" type:"existingfile" help:"File to store."`
 	Object      objectURL `arg:"" help:"s3://bucket/key."`
 	ContentType string    `help:"Media type."`
+	MakeBucket  bool      `help:"Make the bucket first, if it is not there."`
 }
 
 // Help gives examples.
 func (*putCommand) Help() string {
-	return "The bucket must exist. Example:\n\n    s3rdma put --endpoint http://host:9000 --fabric tcp FILE s3://bucket/key\n\n" +
+	return "The bucket must exist, or --make-bucket be given. Example:\n\n    s3rdma put --endpoint http://host:9000 --fabric tcp FILE s3://bucket/key\n\n" +
 		"Files of more than 64 MiB go in parts. The last line says how many bytes went over the fabric and how many by HTTP."
 }
 
@@ -117,6 +118,11 @@ func (p *putCommand) Run(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, c.Close()) }()
+	if p.MakeBucket {
+		if err := c.CreateBucket(ctx, p.Object.bucket); err != nil {
+			return err
+		}
+	}
 	started := time.Now()
 	o := client.PutOptions{ContentType: p.ContentType}
 	if info.Size() <= partSize {
