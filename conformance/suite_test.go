@@ -36,6 +36,10 @@ func start(t *testing.T, o broken.Options, fabric string) Options {
 	}
 	t.Cleanup(func() {
 		buckets, uploads, sessions := s.Leftovers()
+		// A handler may not have noticed yet that its client has gone.
+		for end := time.Now().Add(10 * time.Second); len(o.Broken) == 0 && sessions > 0 && time.Now().Before(end); _, _, sessions = s.Leftovers() {
+			time.Sleep(5 * time.Millisecond)
+		}
 		if len(o.Broken) == 0 && buckets+uploads+sessions > 0 {
 			t.Errorf("%d buckets, %d uploads and %d sessions were left behind", buckets, uploads, sessions)
 		}
@@ -51,7 +55,11 @@ func start(t *testing.T, o broken.Options, fabric string) Options {
 func TestACorrectServerPasses(t *testing.T) {
 	for _, fabric := range []string{"shm", "tcp", ""} {
 		t.Run(fabric, func(t *testing.T) {
-			report, err := Run(t.Context(), start(t, broken.Options{Off: fabric == ""}, fabric))
+			o := start(t, broken.Options{Off: fabric == ""}, fabric)
+			if fabric == "tcp" { // hundreds of combinations, among which the fabric is none
+				o.Select = topicsBut("integrity")
+			}
+			report, err := Run(t.Context(), o)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -68,6 +76,17 @@ func TestACorrectServerPasses(t *testing.T) {
 			}
 		})
 	}
+}
+
+// topicsBut selects all topics but one.
+func topicsBut(left string) string {
+	var topics []string
+	for _, c := range Cases() {
+		if topic := c.Topic() + "/"; topic != left+"/" && !slices.Contains(topics, topic) {
+			topics = append(topics, topic)
+		}
+	}
+	return strings.Join(topics, ",")
 }
 
 // TestEachSwitchIsCaught breaks the server in one way at a time. The suite is worth what
