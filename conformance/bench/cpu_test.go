@@ -7,6 +7,7 @@ package bench
 
 import (
 	"bufio"
+	"context"
 	"fmt"
 	"io"
 	"os"
@@ -25,12 +26,21 @@ const (
 	burnt         = 60 * time.Millisecond
 )
 
-// computeVariable makes this process the one that computes.
-const computeVariable = "S3RDMA_BENCH_TEST_COMPUTE"
+// What this process is instead of tests: the one that computes, or an end of flows.
+const (
+	computeVariable = "S3RDMA_BENCH_TEST_COMPUTE"
+	flowVariable    = "S3RDMA_BENCH_TEST_FLOW"
+)
 
 // child makes this process the one that TestProcessCPU looks at, if it is: it burns CPU
-// on a thread that then ends, says so, and waits. Or it makes it the one that computes.
+// on a thread that then ends, says so, and waits. Or it makes it one of the others.
 func child() bool {
+	if os.Getenv(flowVariable) != "" {
+		if err := ServeFlow(context.Background(), os.Args[1:], os.Stdout); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+		}
+		return true
+	}
 	if os.Getenv(computeVariable) != "" {
 		n, err := strconv.Atoi(os.Args[len(os.Args)-1])
 		if err == nil {

@@ -144,3 +144,8 @@ func pinThreads(set *unix.CPUSet) error {
 	}
 	return errors.New("pin this process to CPUs: new threads come faster than they are pinned")
 }
+
+// apart makes a process die with us, and leaves a Ctrl-C to us.
+func apart(cmd *exec.Cmd) {
+	cmd.SysProcAttr = &unix.SysProcAttr{Setpgid: true, Pdeathsig: unix.SIGKILL}
+}

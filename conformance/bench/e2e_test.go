@@ -207,7 +207,7 @@ func (h hook) Write(p []byte) (int, error) { h(string(p)); return len(p), nil }
 func TestLostDrives(t *testing.T) {
 	fork, _ := binaries(t)
 	const size = 3 * mib
-	s, err := startServer(t.Context(), "fork", fork, t.TempDir(), 4, []string{"shm"}, make([]byte, size), nil)
+	s, err := startServer(t.Context(), serverOptions{name: "fork", binary: fork, dir: t.TempDir(), drives: 4, fabrics: []string{"shm"}, memory: make([]byte, size)})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/s3rdma/s3rdma/adapters/client"
 	"github.com/s3rdma/s3rdma/conformance"
@@ -38,12 +39,12 @@ type overFabric struct {
 
 // newOverFabric opens a session and registers memory, a buffer of the given size for
 // each worker, and touches it.
-func newOverFabric(ctx context.Context, s *server, fabric string, d conformance.Device, workers []int64) (_ *overFabric, err error) {
+func newOverFabric(ctx context.Context, s *server, fabric string, d conformance.Device, timeout time.Duration, workers []int64) (_ *overFabric, err error) {
 	target, err := conformance.NewTarget(fabric, d)
 	if err != nil {
 		return nil, err
 	}
-	c, err := client.New(client.Options{Endpoint: s.Endpoint, Target: target,
+	c, err := client.New(client.Options{Endpoint: s.Endpoint, Target: target, Timeout: timeout, ConnectTimeout: timeout,
 		Credentials: client.StaticCredentials(s.Root.AccessKey, s.Root.SecretKey)})
 	if err != nil {
 		return nil, errors.Join(err, target.Close())

@@ -130,6 +130,9 @@ func (p *page) charts() {
 	if len(p.Rows) > 0 {
 		p.sizeCharts()
 	}
+	if len(p.Network) > 0 {
+		p.networkCharts()
+	}
 	if p.Crossover != nil && len(p.Crossover.Tried) > 0 {
 		var points []point
 		var sizes []int64
@@ -179,6 +182,30 @@ func (p *page) modeCharts() {
 	bars("energy", "Energy per GiB", p.Report.Environment.Energy, "J/GiB", "%.1f", 0, "", func(m ModeRow) Spread { return m.Energy })
 }
 
+// networkCharts are of the first operation that there is.
+func (p *page) networkCharts() {
+	var groups []string
+	for _, x := range p.Network {
+		if !slices.Contains(groups, x.Condition) {
+			groups = append(groups, x.Condition)
+		}
+	}
+	op := p.Network[0].Op
+	bars := func(id, title, note, unit, format string, level float64, levelText string, value func(NetRow) Spread) {
+		all := bySide(p.Network, func(x NetRow) string { return x.Side }, func(_ int, x NetRow) (point, bool) {
+			v := value(x)
+			return point{float64(slices.Index(groups, x.Condition)), v, fmt.Sprintf("%s, %s: %s", x.Side, x.Condition, spread(v, format))}, x.Op == op && v.N > 0
+		})
+		p.Charts = append(p.Charts, barChart(id, fmt.Sprintf("%s, %s", title, op), note, groups, axis{label: unit}, format, all, level, levelText))
+	}
+	bars("network", "Throughput over a network under load", "packets lost, delayed, reordered by netem in both directions; flows: competing TCP connections", "GiB/s", "%.2f", 0, "", func(x NetRow) Spread { return x.Throughput })
+	bars("network-kept", "Throughput kept under load", "over that of the clean network", "share", "%.2f", 1, "all of it", func(x NetRow) Spread { return x.Kept })
+	bars("network-cpu", "Client CPU per GiB under load", "user and system time of the client's process", "CPU seconds per GiB", "%.2f", 0, "", func(x NetRow) Spread { return x.ClientCPU })
+	bars("network-latency", "Latency under load", "median of all operations; the line ends at the 99th percentile", "ms", "%.0f", 0, "", func(x NetRow) Spread {
+		return Spread{N: x.Ops, Min: x.P50, Median: x.P50, Max: x.P99}
+	})
+}
+
 // sizeCharts are of the first operation and number of requests at once that the rows have.
 func (p *page) sizeCharts() {
 	first := p.Rows[0]
@@ -217,6 +244,9 @@ func (p *page) tables() {
 		}
 		p.Tables = append(p.Tables, t)
 	}
+	if len(p.Network) > 0 {
+		p.Tables = append(p.Tables, p.networkTable())
+	}
 	if len(p.Rows) > 0 {
 		t := table{Title: "By size", Columns: []string{"operation", "size", "at once", "side", "GiB/s", "over HTTP", "client CPU s/GiB", "HTTP's over this", "server CPU s/GiB", "p50 ms", "p99 ms", "operations", "ways"}}
 		for _, x := range p.Rows {
@@ -225,6 +255,18 @@ func (p *page) tables() {
 		}
 		p.Tables = append(p.Tables, t)
 	}
+}
+
+// networkTable has all under load.
+func (r Report) networkTable() table {
+	t := table{Title: "Under load", Columns: []string{"network", "qdisc", "operation", "side", "size", "at once", "GiB/s", "over HTTP", "kept", "client CPU s/GiB", "HTTP's over this", "server CPU s/GiB", "p50 ms", "p99 ms",
+		"over the fabric", "by HTTP", "on the wire", "ways"}}
+	for _, x := range r.Network {
+		t.Rows = append(t.Rows, []string{x.Condition, x.Qdisc, string(x.Op), x.Side, bytesText(x.Size), fmt.Sprint(x.Concurrency), spread(x.Throughput, "%.3f"), spread(x.OverHTTP, "%.2fx"), share(x.Kept),
+			spread(x.ClientCPU, "%.3f"), spread(x.HTTPClientOver, "%.2fx"), spread(x.ServerCPU, "%.3f"), fmt.Sprintf("%.1f", x.P50), fmt.Sprintf("%.1f", x.P99),
+			part(x.OverFabric, x.Bytes), part(x.ByHTTP, x.Bytes), fmt.Sprintf("%.2fx", ratio(float64(x.OnWire), float64(x.Bytes))), waysText(x.Ways)})
+	}
+	return t
 }
 
 // environment lists where it was measured.

@@ -25,13 +25,15 @@ type Report struct {
 	// Modes are those of [Modes].
 	Modes []ModeRow `json:"modes,omitempty"`
 	Rows  []Row     `json:"rows"`
+	// Network is by [UnderLoad].
+	Network []NetRow `json:"network,omitempty"`
 	// Crossover is what Modes found.
 	Crossover *Crossover `json:"crossover,omitempty"`
 	// Floors are by size.
 	Floors []Floors `json:"floors,omitempty"`
 	// LeftOut says what was not measured, and why.
 	LeftOut []string `json:"left_out,omitempty"`
-	// Result is the last line of a run of [Direct] or [Modes].
+	// Result is the last line of a run of [Direct], [Modes] or [UnderLoad].
 	Result string `json:"result,omitempty"`
 }
 

@@ -70,6 +70,13 @@ type Options struct {
 	Model tensors.Transformer
 	// Searches is how often Modes searches for the crossover; 0 is 5.
 	Searches int
+	// Network is what UnderLoad measures over.
+	Network Network
+	// Timeout bounds a request on the fabric, beside the time for its bytes; 0 is the
+	// client's own default. Ready bounds a server's start; 0 is a minute.
+	Timeout, Ready time.Duration
+	// ForkArgs are further arguments for the fork.
+	ForkArgs []string
 	// Command says in reports how to repeat the run.
 	Command string
 	// Out gets what happens as it happens, in lines; nil nobody.
@@ -131,8 +138,10 @@ type bench struct {
 	report Report
 	// checked is the memory in which servers' objects are made and compared.
 	checked []byte
-	// launch starts servers.
+	// launch starts servers; nil does so plainly.
 	launch launcher
+	// wire is the network between client and servers; nil is none.
+	wire *wire
 	// done steps of total have been taken.
 	done, total int
 	// undo is run in reverse when the run ends, however it ends.
@@ -179,7 +188,14 @@ func (b *bench) step(format string, args ...any) {
 
 // start starts a server that ends with the run.
 func (b *bench) start(ctx context.Context, name, binary string, fabrics []string, args ...string) (*server, error) {
-	s, err := startServer(ctx, name, binary, b.dir, b.o.Drives, fabrics, b.checked, b.launch, args...)
+	so := serverOptions{name: name, binary: binary, dir: b.dir, drives: b.o.Drives, fabrics: fabrics, memory: b.checked, launch: b.launch, ready: b.o.Ready, args: args}
+	if len(fabrics) > 0 {
+		so.args = append(slices.Clone(b.o.ForkArgs), args...)
+	}
+	if b.wire != nil {
+		so.host = b.wire.server
+	}
+	s, err := startServer(ctx, so)
 	if err != nil {
 		return nil, err
 	}
@@ -190,7 +206,7 @@ func (b *bench) start(ctx context.Context, name, binary string, fabrics []string
 
 // overFabric makes a side whose client has a buffer of its own for each worker.
 func (b *bench) overFabric(ctx context.Context, name, fabric string, s *server, workers []int64) (*side, error) {
-	f, err := newOverFabric(ctx, s, fabric, b.o.Device, workers)
+	f, err := newOverFabric(ctx, s, fabric, b.o.Device, b.o.Timeout, workers)
 	if err != nil {
 		return nil, err
 	}

@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/s3rdma/s3rdma/conformance/minioproc"
 	"github.com/s3rdma/s3rdma/conformance/rawhttp"
@@ -39,21 +40,34 @@ func serverFabric(fabric string) string {
 	return fabric
 }
 
-// startServer starts a MinIO with a bucket. fabrics are those to serve, none for MinIO
-// without the plugin. memory holds the largest object, to make and to compare it. launch
-// starts the process; nil does so plainly.
-func startServer(ctx context.Context, name, binary, dir string, drives int, fabrics []string, memory []byte, launch launcher, args ...string) (_ *server, err error) {
-	if len(fabrics) > 0 {
+// serverOptions say how a server is started.
+type serverOptions struct {
+	name, binary, dir string
+	drives            int
+	// fabrics are those to serve, none for MinIO without the plugin.
+	fabrics []string
+	// memory holds the largest object, to make and to compare it.
+	memory []byte
+	// launch, host and ready are minioproc's.
+	launch launcher
+	host   string
+	ready  time.Duration
+	args   []string
+}
+
+// startServer starts a MinIO with a bucket.
+func startServer(ctx context.Context, o serverOptions) (_ *server, err error) {
+	if len(o.fabrics) > 0 {
 		var names []string
-		for _, f := range fabrics {
+		for _, f := range o.fabrics {
 			names = append(names, serverFabric(f))
 		}
-		args = append([]string{"--rdma=on", "--rdma-fabric=" + strings.Join(names, ",")}, args...)
+		o.args = append([]string{"--rdma=on", "--rdma-fabric=" + strings.Join(names, ",")}, o.args...)
 	}
-	s := &server{name: name, dir: filepath.Join(dir, name)}
-	if s.Server, err = minioproc.Start(ctx, minioproc.Options{Binary: binary, Dir: s.dir, Drives: drives, Args: args, Launch: launch,
-		Env: []string{"MINIO_PROMETHEUS_AUTH_TYPE=public"}}); err != nil {
-		return nil, fmt.Errorf("start the server %s: %w", name, err)
+	s := &server{name: o.name, dir: filepath.Join(o.dir, o.name)}
+	if s.Server, err = minioproc.Start(ctx, minioproc.Options{Binary: o.binary, Dir: s.dir, Drives: o.drives, Args: o.args,
+		Launch: o.launch, Host: o.host, Ready: o.ready, Env: []string{"MINIO_PROMETHEUS_AUTH_TYPE=public"}}); err != nil {
+		return nil, fmt.Errorf("start the server %s: %w", o.name, err)
 	}
 	s.pid = s.PID()
 	defer func() {
@@ -64,7 +78,7 @@ func startServer(ctx context.Context, name, binary, dir string, drives int, fabr
 	if s.admin, err = rawhttp.New(rawhttp.Config{Endpoint: s.Endpoint, Credentials: s.Root}); err != nil {
 		return nil, err
 	}
-	s.plain = newPlainHTTP(s.Endpoint, s.Root, memory)
+	s.plain = newPlainHTTP(s.Endpoint, s.Root, o.memory)
 	resp, err := s.admin.Do(ctx, rawhttp.Request{Method: http.MethodPut, Bucket: bucket})
 	if err != nil {
 		return nil, err

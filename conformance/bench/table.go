@@ -14,8 +14,11 @@ import (
 // WriteTable writes the report for people: plain text, columns aligned, each measured
 // figure as median (min..max).
 func (r Report) WriteTable(w io.Writer) error {
-	if len(r.Modes) > 0 {
+	switch {
+	case len(r.Modes) > 0:
 		return r.writeModes(w)
+	case len(r.Network) > 0:
+		return r.writeNetwork(w)
 	}
 	e := r.Environment
 	fmt.Fprintf(w, "%s\n%s, %d CPUs, %s, %s; %d drives on %s\n", r.Title, e.CPU, e.CPUs, e.Kernel, e.Go, e.Drives, e.FileSystem)

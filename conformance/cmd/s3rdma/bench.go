@@ -24,8 +24,13 @@ type benchCommand struct {
 	Stock       string        `help:"MinIO binary without the plugin, instead of building one." type:"existingfile" placeholder:"FILE"`
 	Direct      bool          `help:"Instead, measure what the direct path is held to (one size, with drives lost, two kinds of ETag) and end with one line of ratios." xor:"what"`
 	Grid        bool          `help:"Instead, measure every operation, size, number of requests at once and fabric, and the floors." xor:"what"`
-	Fabric      []string      `help:"Fabric to compare with HTTP: shm, tcp, rc; with --grid several." enum:"shm,tcp,rc" default:"shm"`
-	Op          []string      `help:"Operations of --grid: get, put." enum:"get,put" default:"get,put"`
+	Network     bool          `help:"Instead, measure over a network that is loaded, delays, reorders and loses: needs root, makes a network namespace." xor:"what"`
+	Condition   []string      `help:"What the network does, with --network: NAME=QDISC as tc has it, or NAME/FLOWS=QDISC with competing flows. Default: a set of them." placeholder:"NAME=QDISC" sep:"none"`
+	Server      string        `help:"With --network, use one that is there: the server's address." placeholder:"ADDRESS"`
+	Client      string        `help:"The client's address." placeholder:"ADDRESS"`
+	Link        []string      `help:"Interfaces between them, the client's first." placeholder:"INTERFACE"`
+	Fabric      []string      `help:"Fabric to compare with HTTP: shm, tcp, rc; with --grid and --network several. Default: shm; with --network tcp." enum:"shm,tcp,rc"`
+	Op          []string      `help:"Operations of --grid and --network: get, put. Default: both; with --network get." enum:"get,put"`
 	Sizes       []byteSize    `help:"Object sizes, such as 64KiB,1MiB. Default: 4KiB to 64MiB by fours; with --grid 64KiB to 1GiB, with --direct 256MiB." placeholder:"SIZE"`
 	Concurrency []int         `help:"Requests at once. Default: 4; with --grid 1,4,16." placeholder:"N"`
 	Drives      int           `help:"Drives of each server." default:"4"`
@@ -79,21 +84,30 @@ func (c *benchCommand) Run(ctx context.Context) (err error) {
 		}
 	}
 	run := bench.Modes
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	o.Compute = []string{self, "compute"}
 	switch {
 	case c.Direct:
 		run = bench.Direct
 	case c.Grid:
 		run = bench.Run
-	default:
-		self, err := os.Executable()
-		if err != nil {
-			return err
+	case c.Network:
+		run = bench.UnderLoad
+		o.Network = bench.Network{Server: c.Server, Client: c.Client, Links: c.Link, Flow: []string{self, "flow"}}
+		for _, text := range c.Condition {
+			condition, err := bench.ParseCondition(text)
+			if err != nil {
+				return err
+			}
+			o.Network.Conditions = append(o.Network.Conditions, condition)
 		}
-		o.Compute = []string{self, "compute"}
 	}
 	report, err := run(ctx, o)
 	p.done()
-	if len(report.Rows)+len(report.Modes) > 0 {
+	if len(report.Rows)+len(report.Modes)+len(report.Network) > 0 {
 		err = errors.Join(err, report.WriteTable(os.Stdout))
 		if c.JSON != "" {
 			err = errors.Join(err, writeReport(c.JSON, report.WriteJSON))
@@ -123,3 +137,13 @@ type computeCommand struct {
 
 // Run computes until it is killed.
 func (c *computeCommand) Run() error { return compute.Serve(c.Threads) }
+
+// flowCommand is one end of the traffic that competes in a network under load.
+type flowCommand struct {
+	Args []string `arg:""`
+}
+
+// Run carries traffic until it is killed.
+func (c *flowCommand) Run(ctx context.Context) error {
+	return bench.ServeFlow(ctx, c.Args, os.Stdout)
+}

@@ -37,6 +37,7 @@ type commands struct {
 	Demo    demoCommand    `cmd:"" help:"Build a MinIO with the plugin, move real files over the fabric, prove it, run the suite."`
 	Bench   benchCommand   `cmd:"" help:"Measure MinIO with the plugin against stock MinIO by HTTP: objects and tensors, the client idle and computing; throughput, CPU seconds per GiB, latency."`
 	Compute computeCommand `cmd:"" hidden:"" help:"Keep CPUs busy, for bench."`
+	Flow    flowCommand    `cmd:"" hidden:"" help:"Be an end of competing traffic, for bench."`
 	Peers   peersCommand   `cmd:"" hidden:"" help:"Compare two MinIO binaries by other projects' tests."`
 	Broken  brokenCommand  `cmd:"" hidden:"" help:"Serve a server that breaks the rules it is told to, to try a suite on."`
 	Trial   trialCommand   `cmd:"" hidden:"" help:"Hold the suite against servers of which is known what it has to find."`

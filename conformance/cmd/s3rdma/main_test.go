@@ -33,7 +33,7 @@ func TestCommandLine(t *testing.T) {
 		{"conform", "--endpoint", "http://h:1", "--fabric", "shm", "--run", "put/*", "--level", "must", "--json", "f", "--junit", "g"},
 		{"conform", "--off"}, {"conform", "--list"}, {"demo", "--fabric", "tcp", "--large", "1"}, {"demo", "--interop"},
 		{"get", "s3://b/a/key", "f"}, {"stat", "s3://b/k", "--fabric", "none"}, {"put", "main.go", "s3://b/k", "--only"},
-		{"bench"}, {"bench", "--json", "f", "--html", "g"}, {"bench", "--direct", "--json", "f"}, {"bench", "--grid", "--sizes", "64KiB,1MiB", "--concurrency", "1,2", "--op", "put", "--fabric", "shm,tcp", "--window", "1s"},
+		{"bench"}, {"bench", "--json", "f", "--html", "g"}, {"bench", "--network", "--condition", "a=netem loss 1%, x", "--condition", "b/4=", "--op", "put"}, {"bench", "--direct", "--json", "f"}, {"bench", "--grid", "--sizes", "64KiB,1MiB", "--concurrency", "1,2", "--op", "put", "--fabric", "shm,tcp", "--window", "1s"},
 	} {
 		if err := parse(good); err != nil {
 			t.Errorf("%v: %v", good, err)
