@@ -18,6 +18,8 @@ const (
 	plotWidth, plotHeight                = chartWidth - chartLeft - chartRight, chartHeight - chartTop - chartBottom
 	plotBottom                           = chartTop + plotHeight
 	groupGap, barGap, legendGap, dotSize = 0.25, 2.0, 14.0, 3.0
+	// valueWidth is a bar's that has room for its value.
+	valueWidth = 28
 )
 
 // point is a measured value, with its spread, at x: a number, or the index of a group of
@@ -61,7 +63,10 @@ type chart struct {
 }
 
 type (
-	drawnMark   struct{ At, Text string }
+	drawnMark struct {
+		At, Text string
+		Low      bool // a line lower, so that neighbours do not touch
+	}
 	drawnLegend struct {
 		At, TextAt, Name string
 		Class            int
@@ -143,7 +148,8 @@ func valueScale(all []series, log bool, level float64) (scale, []mark) {
 			break
 		}
 	}
-	n := math.Ceil(high/step - 1e-9)
+	// A bar's value stands above it.
+	n := math.Ceil(high*1.06/step - 1e-9)
 	for i := range int(n) + 1 {
 		marks = append(marks, mark{float64(i) * step, number(float64(i) * step)})
 	}
@@ -163,7 +169,7 @@ func frame(id, title, note string, x, y axis, all []series, level float64) (char
 	ch := chart{ID: id, Title: title, Note: note, XLabel: x.label, YLabel: y.label}
 	values, marks := valueScale(all, y.log, level)
 	for _, m := range marks {
-		ch.YMarks = append(ch.YMarks, drawnMark{c(values.y(m.at)), m.label})
+		ch.YMarks = append(ch.YMarks, drawnMark{At: c(values.y(m.at)), Text: m.label})
 	}
 	at := float64(chartLeft)
 	for _, s := range all {
@@ -183,10 +189,10 @@ func lineChart(id, title, note string, x, y axis, all []series, level float64, l
 		}
 	}
 	for _, m := range x.marks {
-		ch.XMarks = append(ch.XMarks, drawnMark{c(across.x(m.at)), m.label})
+		ch.XMarks = append(ch.XMarks, drawnMark{At: c(across.x(m.at)), Text: m.label})
 	}
 	if levelText != "" {
-		ch.Level = drawnMark{c(values.y(level)), levelText}
+		ch.Level = drawnMark{At: c(values.y(level)), Text: levelText}
 	}
 	for _, s := range all {
 		var points []string
@@ -210,20 +216,23 @@ func scatter(ch chart) chart {
 func barChart(id, title, note string, groups []string, y axis, format string, all []series, level float64, levelText string) chart {
 	ch, values := frame(id, title, note, axis{}, y, all, level)
 	if levelText != "" {
-		ch.Level = drawnMark{c(values.y(level)), levelText}
+		ch.Level = drawnMark{At: c(values.y(level)), Text: levelText}
 	}
 	group := float64(plotWidth) / float64(max(len(groups), 1))
 	for i, g := range groups {
-		ch.XMarks = append(ch.XMarks, drawnMark{c(chartLeft + group*(float64(i)+0.5)), g})
+		ch.XMarks = append(ch.XMarks, drawnMark{c(chartLeft + group*(float64(i)+0.5)), g, len(groups) > 4 && i%2 == 1})
 	}
 	width := group * (1 - groupGap) / float64(max(len(all), 1))
 	for n, s := range all {
 		for _, p := range s.points {
 			x := chartLeft + group*(p.x+groupGap/2) + width*float64(n)
 			top := values.y(p.y.Median)
-			ch.Bars = append(ch.Bars, drawnBar{Class: s.class, X: c(x + barGap/2), Y: c(top), Width: c(max(width-barGap, 1)), Height: c(plotBottom - top),
-				Middle: c(x + width/2), Low: c(values.y(p.y.Min)), High: c(values.y(p.y.Max)), TextAt: c(values.y(p.y.Max) - 4),
-				Value: fmt.Sprintf(format, p.y.Median), Detail: p.detail})
+			b := drawnBar{Class: s.class, X: c(x + barGap/2), Y: c(top), Width: c(max(width-barGap, 1)), Height: c(plotBottom - top),
+				Middle: c(x + width/2), Low: c(values.y(p.y.Min)), High: c(values.y(p.y.Max)), TextAt: c(values.y(p.y.Max) - 4), Detail: p.detail}
+			if width >= valueWidth {
+				b.Value = fmt.Sprintf(format, p.y.Median)
+			}
+			ch.Bars = append(ch.Bars, b)
 		}
 	}
 	return ch

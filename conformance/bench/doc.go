@@ -10,8 +10,8 @@
 // does no more than it must (see [Floors]).
 //
 // [Modes] is what users ask: what does a client gain that moves objects or loads tensors,
-// and what if it computes meanwhile? [Run] measures every operation, size and number of
-// requests at once, [Direct] what the direct path is held to.
+// and what if it computes meanwhile? [UnderLoad] asks so of a bad network. [Run] measures
+// every operation, size and number of requests at once, [Direct] the direct path.
 //
 //	report, err := bench.Modes(ctx, bench.Options{Fork: fork, Stock: stock, Compute: command})
 //	report.WriteTable(os.Stdout)
@@ -24,9 +24,8 @@
 // does nothing else in a window. Nothing is subtracted: what a server does by itself is
 // in its figure, and told apart in [Environment.Idle].
 //
-// Throughput is object bytes over the time from the first request's start to the
-// last one's end. Latency is taken around each request; percentiles are those of all
-// operations of all windows.
+// Throughput is object bytes over the time from the first request's start to the last
+// one's end. Latency is around each request, its percentiles of all windows together.
 //
 // Beside a busy client another process computes on all of the client's CPUs (package
 // compute); the server has CPUs of its own. What is kept of the transfers and what of the
@@ -49,9 +48,9 @@
 //
 // # Caveats
 //
-// Client and servers share the machine. Its other load (a window's Other, in cores)
-// moves all figures but the ratios less than others; Options.Quiet measures again when
-// there was too much, and the quietest windows count.
+// Client and servers share the machine. Its other load (a window's Other, in cores) moves
+// all figures; with Options.Quiet the quietest windows count. A busy client can be faster
+// than an idle one: its CPUs do not sleep between packets.
 //
 // Writes that the kernel does later, and the interrupts of devices, are nobody's CPU
 // time here. PUTs wait for the drives (O_DIRECT, fdatasync): their throughput is the

@@ -198,6 +198,20 @@ func checkNetwork(t *testing.T, r Report, conditions int, fabric string) {
 	}
 }
 
+// netBinaries are the two servers; MinIO with the plugin serves HTTP, too, where there is
+// no other.
+func netBinaries(t *testing.T) (fork, stock string) {
+	t.Helper()
+	fork, stock = os.Getenv("S3RDMA_FORK"), os.Getenv("S3RDMA_STOCK")
+	if fork == "" {
+		t.Skip("S3RDMA_FORK names no MinIO binary with the plugin")
+	}
+	if stock == "" {
+		stock = fork
+	}
+	return fork, stock
+}
+
 // slow is for machines such as an emulated one.
 const slow = 2 * time.Minute
 
@@ -205,7 +219,7 @@ const slow = 2 * time.Minute
 // under load, loss, delay and reordering as far as this kernel can make them. The VM's
 // kernel (make test-softroce) can.
 func TestNetwork(t *testing.T) {
-	fork, stock := binaries(t)
+	fork, stock := netBinaries(t)
 	testWire(t)
 	o := Options{Fork: fork, Stock: stock, Dir: t.TempDir(), Sizes: []int64{mib}, Concurrency: []int{2}, Repeat: 1, Window: time.Millisecond, Timeout: slow, Ready: 3 * time.Minute,
 		ForkArgs: []string{"--rdma-stall-timeout=1m"}, Network: Network{Flow: []string{os.Args[0]}, FlowEnv: []string{flowVariable + "=1"}, Conditions: []Condition{
@@ -229,7 +243,7 @@ func TestNetwork(t *testing.T) {
 // TestNetworkVerbs is the same over verbs, between two RDMA devices of one host whose
 // packets go over a veth pair: the VM has them.
 func TestNetworkVerbs(t *testing.T) {
-	fork, stock := binaries(t)
+	fork, stock := netBinaries(t)
 	if os.Getenv("SOFTROCE_DEV1") == "" || os.Getenv("SOFTROCE_NETNS1") != "" {
 		t.Skip("no pair of RDMA devices (make test-softroce has a VM with one)")
 	}

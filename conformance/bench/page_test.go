@@ -143,7 +143,7 @@ func TestScales(t *testing.T) {
 		from, to      float64
 		marks         int
 	}{
-		{1, 3.95, 0, false, 0, 4, 5}, {0.1, 0.409, 0, false, 0, 0.5, 6}, {0, 0, 0, false, 0, 1, 6}, {1, 10, 0, false, 0, 10, 6}, {0.2, 0.5, 1, false, 0, 1, 6},
+		{1, 3.95, 0, false, 0, 5, 6}, {0.1, 0.409, 0, false, 0, 0.5, 6}, {0, 0, 0, false, 0, 1.2, 7}, {1, 10, 0, false, 0, 12, 7}, {0.2, 0.5, 1, false, 0, 1.2, 7},
 		{0.005, 42, 0, true, 0.001, 100, 6}, {1, 1, 0, true, 1, 10, 2}, {0, 0, 0, true, 1, 10, 2},
 	} {
 		s, marks := valueScale(one(c.lo, c.hi), c.log, c.level)
