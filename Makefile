@@ -99,7 +99,7 @@ bench-direct: minio $(STOCK) $(S3RDMA) ## the fork over shared memory against st
 
 bench: minio $(STOCK) $(S3RDMA) ## objects and tensors, the client idle and computing, over shared memory against HTTP: build/bench.html and .json
 	@mkdir -p build
-	$(S3RDMA) bench --minio $(FORK) --stock $(STOCK) --window 700ms --json build/bench.json --html build/bench.html
+	$(S3RDMA) bench --minio $(FORK) --stock $(STOCK) --repeat 9 --window 700ms --json build/bench.json --html build/bench.html
 
 bench-network: minio $(STOCK) $(S3RDMA) ## tcp against HTTP with loss, delay, reordering, competing flows: as root, where the kernel has netem
 	@mkdir -p build

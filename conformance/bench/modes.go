@@ -36,8 +36,8 @@ type ModeRow struct {
 
 	Throughput Spread `json:"gib_per_s"`
 	// Kept is, of a busy client, its throughput over that of the idle one in the same
-	// round; ComputeKept what it computed meanwhile, over what it computed just before,
-	// when nothing was transferred.
+	// round; ComputeKept what it computed meanwhile, over what it computed just before
+	// and after, when nothing was transferred.
 	Kept        Spread `json:"throughput_kept"`
 	ComputeKept Spread `json:"compute_kept"`
 	// ClientCPU and ServerCPU are in seconds per GiB of object bytes. What computes is
@@ -172,7 +172,7 @@ func (b *bench) modes(ctx context.Context) error {
 	if err := b.idle(ctx, servers...); err != nil {
 		return err
 	}
-	b.plan(2*b.o.Repeat*3*len(sides) + len(b.o.Sizes)*b.o.Repeat*len(sides) + b.o.Searches*searchSteps)
+	b.plan(2*b.o.Repeat*2*len(sides) + len(b.o.Sizes)*b.o.sizeRounds()*len(sides) + b.o.Searches*searchSteps)
 
 	if err := b.fourModes(ctx, sides, servers, load); err != nil {
 		return err
@@ -225,7 +225,7 @@ func keysOf(c cell) (keys []string) {
 }
 
 // idleAndBusy measures a workload. In each round there is every side idle, and every side
-// busy; before each of the latter, what the client computes when nothing is transferred.
+// busy; around each of the latter, what the client computes when nothing is transferred.
 func (b *bench) idleAndBusy(ctx context.Context, c cell, sides []*side, load *compute.Load) error {
 	workload := Objects
 	if c.op == Load {
@@ -253,19 +253,11 @@ func (b *bench) idleAndBusy(ctx context.Context, c cell, sides []*side, load *co
 						return err
 					}
 				}
-				alone := 0.0
-				if m.client == Busy {
-					var err error
-					if alone, err = b.computeAlone(ctx, load); err != nil {
-						return err
-					}
-				}
 				b.step("%s, client %s, %s: round %d", workload, m.client, r.side.name, round+1)
-				w, err := b.turn(ctx, b.m, r.side, c)
+				w, err := b.withAlone(ctx, r.side, c)
 				if err != nil {
 					return err
 				}
-				w.alone = alone
 				r.windows = append(r.windows, w)
 				other = max(other, w.otherCores())
 			}
@@ -273,7 +265,7 @@ func (b *bench) idleAndBusy(ctx context.Context, c cell, sides []*side, load *co
 		loads = append(loads, other)
 		if b.o.Quiet > 0 && other > b.o.Quiet && rounds < 2*b.o.Repeat {
 			rounds++
-			b.more(3 * len(sides))
+			b.more(2 * len(sides))
 		}
 	}
 	chosen := quietest(loads, b.o.Repeat)
@@ -284,6 +276,25 @@ func (b *bench) idleAndBusy(ctx context.Context, c cell, sides []*side, load *co
 	}
 	b.report.Modes = append(b.report.Modes, modeRows(modes, b.m.energy)...)
 	return nil
+}
+
+// withAlone is turn, with what the client computes just before and after when nothing is
+// transferred, if it is a busy one.
+func (b *bench) withAlone(ctx context.Context, s *side, c cell) (window, error) {
+	if s.compute == nil {
+		return b.turn(ctx, b.m, s, c)
+	}
+	before, err := b.computeAlone(ctx, s.compute)
+	if err != nil {
+		return window{}, err
+	}
+	w, err := b.turn(ctx, b.m, s, c)
+	if err != nil {
+		return w, err
+	}
+	after, err := b.computeAlone(ctx, s.compute)
+	w.alone = (before + after) / 2
+	return w, err
 }
 
 // pick are those of all that are chosen.
@@ -297,14 +308,13 @@ func pick[T any](all []T, chosen []int) []T {
 
 // computeAlone is how much is computed in a second while nothing is transferred.
 func (b *bench) computeAlone(ctx context.Context, load *compute.Load) (float64, error) {
-	b.step("computing alone")
 	if err := load.Resume(); err != nil {
 		return 0, err
 	}
 	before, started := load.Work(), time.Now()
 	select {
 	case <-ctx.Done():
-	case <-time.After(b.m.length):
+	case <-time.After(b.m.length / 2):
 	}
 	rate := ratio(float64(load.Work()-before), time.Since(started).Seconds())
 	return rate, errors.Join(load.Pause(), ctx.Err())
@@ -353,6 +363,9 @@ func clientCPU(w window) float64 { return ratio(w.client.Seconds(), float64(w.op
 
 func milliseconds(d time.Duration) float64 { return d.Seconds() * 1000 }
 
+// sizeRounds are half as many as those of the modes: there are many sizes.
+func (o *Options) sizeRounds() int { return (o.Repeat + 1) / 2 }
+
 // bySize measures the sides at one size, the client idle.
 func (b *bench) bySize(ctx context.Context, size int, sides []*side, servers []*server) error {
 	c := cell{op: Get, size: size, workers: b.o.Concurrency[0], keys: b.o.Concurrency[0]}
@@ -366,8 +379,8 @@ func (b *bench) bySize(ctx context.Context, size int, sides []*side, servers []*
 		rows = append(rows, &rowBuilder{side: s, cell: c})
 	}
 	m := b.m
-	m.length /= 2 // there are many of them
-	for round := range b.o.Repeat {
+	m.length /= 2
+	for round := range b.o.sizeRounds() {
 		for _, r := range rows {
 			if round == 0 {
 				warm := m

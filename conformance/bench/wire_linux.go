@@ -11,8 +11,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
-	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -38,16 +38,19 @@ type wireEnd struct {
 	shaped bool // it has a qdisc of ours
 }
 
-// newWire makes a wire as n says.
-func newWire(ctx context.Context, n Network) (*wire, error) {
+// wires counts those of this process, whose interfaces need different names.
+var wires atomic.Int32
+
+// newWire makes a wire as o says.
+func newWire(ctx context.Context, o Network) (*wire, error) {
 	for _, tool := range []string{"ip", "tc"} {
 		if _, err := exec.LookPath(tool); err != nil {
 			return nil, fmt.Errorf("%w: a network needs %q (Debian's package is called iproute2)", ErrUnsupported, tool)
 		}
 	}
-	if n.Server != "" {
-		w := &wire{server: n.Server, client: n.Client, near: n.Links[0]}
-		for _, l := range n.Links {
+	if o.Server != "" {
+		w := &wire{server: o.Server, client: o.Client, near: o.Links[0]}
+		for _, l := range o.Links {
 			w.ends = append(w.ends, wireEnd{device: l})
 		}
 		return w, nil
@@ -56,10 +59,14 @@ func newWire(ctx context.Context, n Network) (*wire, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: make a network namespace (this needs root): %w", ErrUnsupported, err)
 	}
-	// Addresses are of the range that is for benchmarks, 198.18.0.0/15 (RFC 2544).
-	pid := os.Getpid()
-	address := func(n int) string { return fmt.Sprintf("198.18.%d.%d", pid>>6&255, pid&63*4+n) }
-	w := &wire{ns: ns, own: true, near: "s3rdma" + strconv.Itoa(pid), client: address(1), server: address(2)}
+	// Addresses are of the range that is for benchmarks, 198.18.0.0/15 (RFC 2544): there is
+	// room for 32768 networks of two.
+	n := int(wires.Add(1))
+	net := (os.Getpid() + n) % (1 << 15) * 4
+	address := func(host int) string {
+		return fmt.Sprintf("198.%d.%d.%d", 18+net>>16, net>>8&255, net&255+host)
+	}
+	w := &wire{ns: ns, own: true, near: fmt.Sprintf("s3r%dn%d", os.Getpid(), n%1000), client: address(1), server: address(2)}
 	const far = "wire"
 	w.ends = []wireEnd{{device: w.near}, {ns: ns, device: far}}
 	steps := []struct {
