@@ -57,7 +57,6 @@ func plan(loss string) []boot {
 		{name: "clean", options: []string{"--netns2"}, run: []binary{
 			{pkg: "rdmaio/verbs", tests: ".", race: true},
 			{pkg: "conformance/e2e", tests: "^TestVerbs"},
-			{pkg: "conformance/bench", tests: "^TestNetwork"},
 			{pkg: "conformance/cmd/s3rdma", tests: "^TestProbe$"},
 		}},
 		{name: "lossy", options: []string{"--netem", loss}, run: []binary{
