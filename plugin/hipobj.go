@@ -98,9 +98,14 @@ func (d hipDialect) Succeed(h http.Header, _ int, n int64) int {
 	return http.StatusOK
 }
 
+// copyHeader repeats a header under another name. Handlers spell them as they like: MinIO
+// has an ETag.
 func copyHeader(h http.Header, to, from string) {
-	if v := h.Get(from); v != "" {
-		h.Set(to, v)
+	for name, values := range h {
+		if strings.EqualFold(name, from) && len(values) == 1 {
+			h.Set(to, values[0])
+			return
+		}
 	}
 }
 

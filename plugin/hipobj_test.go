@@ -39,6 +39,18 @@ func (aimServer) Retarget(r *http.Request, _ Identity, method string, t Target, 
 	return inner, nil
 }
 
+// spelling has the header ETag written as S3's documentation does, and MinIO.
+type spelling struct{ http.ResponseWriter }
+
+func (w *spelling) WriteHeader(status int) {
+	h := w.Header()
+	if v := h["Etag"]; v != nil {
+		delete(h, "Etag")
+		h["ETag"] = v
+	}
+	w.ResponseWriter.WriteHeader(status)
+}
+
 // hipRig is a plugin that pairs queue pairs, and a client with memory.
 type hipRig struct {
 	*rig
@@ -56,7 +68,10 @@ func newHipRig(t *testing.T, n int, change func(*Config, *staging.Options)) *hip
 			change(c, o)
 		}
 	})
-	x.srv = x.plugin.Handler(aimServer{}, x.store)
+	// MinIO's spelling, which net/http's Set would not leave.
+	x.srv = x.plugin.Handler(aimServer{}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		x.store.ServeHTTP(&spelling{w}, r)
+	}))
 	x.target = x.pairs.Target()
 	var err error
 	if x.mem, err = x.target.Alloc(n, rdmaio.RemoteRead|rdmaio.RemoteWrite); err != nil {
