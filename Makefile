@@ -40,8 +40,8 @@ test-unit: ## all packages with the race detector, no server needed
 	$(GO) test -race ./...
 	$(GO) -C adapters/minio test -race ./...
 
-test-report: ## the benchmark's page in a real browser: needs chromium
-	$(GO) test -count=1 -v -run 'Page|^TestLook' ./conformance/bench ./conformance/browser
+test-report: ## the reports' pages in a real browser: needs chromium
+	$(GO) test -count=1 -v -run 'Page|^TestLook' ./conformance ./conformance/bench ./conformance/browser
 
 # What the tests of whole servers need to know. Their results are never cached.
 SERVERS  = S3RDMA_FORK=$(CURDIR)/$(FORK) S3RDMA_STOCK=$(CURDIR)/$(STOCK)
