@@ -90,13 +90,13 @@ func TestVerbsClientKilled(t *testing.T) {
 				if n == attempts {
 					t.Fatalf("the client was done before it was killed, %d times", n)
 				}
-				resp, err := raw.Do(t.Context(), rawhttp.Request{Method: "DELETE", Bucket: victimBucket, Key: "killed"})
+				resp, err := do(t, raw, rawhttp.Request{Method: "DELETE", Bucket: victimBucket, Key: "killed"})
 				if err != nil || resp.Status != 204 {
 					t.Fatalf("remove what was stored: %v %v", resp, err)
 				}
 			}
 			eventually(t, givenUp, "no staging memory is lent", func() bool { return used(t, raw) == 0 })
-			resp, err := raw.Do(t.Context(), rawhttp.Request{Method: "HEAD", Bucket: victimBucket, Key: "killed"})
+			resp, err := do(t, raw, rawhttp.Request{Method: "HEAD", Bucket: victimBucket, Key: "killed"})
 			if err != nil || resp.Status != 404 {
 				t.Errorf("an object of the killed client: %v %v", resp, err)
 			}
@@ -167,7 +167,7 @@ func leftOnDrives(t *testing.T, s *minioproc.Server, key string) string {
 // storeLarge stores an object by HTTP.
 func storeLarge(t *testing.T, c *rawhttp.Client) {
 	t.Helper()
-	resp, err := c.Do(t.Context(), rawhttp.Request{Method: "PUT", Bucket: victimBucket, Key: "large", Body: pattern(2, make([]byte, victimBytes))})
+	resp, err := do(t, c, rawhttp.Request{Method: "PUT", Bucket: victimBucket, Key: "large", Body: pattern(2, make([]byte, victimBytes))})
 	if err != nil || resp.Status != 200 {
 		t.Fatalf("store the large object: %v %v", resp, err)
 	}
@@ -183,7 +183,7 @@ func TestVerbsNoLateWrites(t *testing.T) {
 	}
 	s := d.serve(t)
 	raw := newRaw(t, s)
-	if resp, err := raw.Do(t.Context(), rawhttp.Request{Method: "PUT", Bucket: victimBucket}); err != nil || resp.Status != 200 {
+	if resp, err := do(t, raw, rawhttp.Request{Method: "PUT", Bucket: victimBucket}); err != nil || resp.Status != 200 {
 		t.Fatalf("%v %v", resp, err)
 	}
 	storeLarge(t, raw)
@@ -248,7 +248,7 @@ func TestVerbsNoLateWrites(t *testing.T) {
 	t.Run("failed", func(t *testing.T) {
 		spoil(t, s, victimBytes*3/4)
 		clear(region.Bytes())
-		resp, err := raw.Do(t.Context(), get)
+		resp, err := do(t, raw, get)
 		if err != nil || resp.Status < 400 {
 			t.Fatalf("a GET of a spoilt object: %v %v", resp, err)
 		}
@@ -257,13 +257,13 @@ func TestVerbsNoLateWrites(t *testing.T) {
 
 	t.Run("served", func(t *testing.T) {
 		small := pattern(3, make([]byte, 1<<20))
-		if resp, err := raw.Do(t.Context(), rawhttp.Request{Method: "PUT", Bucket: victimBucket, Key: "small", Body: small}); err != nil || resp.Status != 200 {
+		if resp, err := do(t, raw, rawhttp.Request{Method: "PUT", Bucket: victimBucket, Key: "small", Body: small}); err != nil || resp.Status != 200 {
 			t.Fatalf("%v %v", resp, err)
 		}
 		clear(region.Bytes())
 		again := get
 		again.Key = "small"
-		resp, err := raw.Do(t.Context(), again)
+		resp, err := do(t, raw, again)
 		if err != nil || resp.Status != 200 || !bytes.Equal(region.Bytes()[:len(small)], small) {
 			t.Fatalf("%v %v", resp, err)
 		}
@@ -282,7 +282,7 @@ func (c *signed) connect(t *testing.T, raw *rawhttp.Client) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	resp, err := raw.Do(t.Context(), rawhttp.Request{Method: "POST", Path: "/.s3rdma-rc/connect",
+	resp, err := do(t, raw, rawhttp.Request{Method: "POST", Path: "/.s3rdma-rc/connect",
 		Header: http.Header{"x-amz-rdma-token": {h.Token}, "x-amz-rdma-psn": {fmt.Sprintf("%06x", h.PSN)}}})
 	if err != nil || resp.Status != 200 {
 		t.Fatalf("connect: %v %v", resp, err)

@@ -105,10 +105,17 @@ func newRaw(t *testing.T, s *minioproc.Server) *rawhttp.Client {
 	return c
 }
 
+// do is c.Do, and does not wait for ever.
+func do(t *testing.T, c *rawhttp.Client, r rawhttp.Request) (*rawhttp.Response, error) {
+	ctx, cancel := context.WithTimeout(t.Context(), soon)
+	defer cancel()
+	return c.Do(ctx, r)
+}
+
 // metrics returns the plugin's metrics by name and labels, as they are written.
 func metrics(t *testing.T, c *rawhttp.Client) map[string]float64 {
 	t.Helper()
-	resp, err := c.Do(t.Context(), rawhttp.Request{Method: "GET", Path: "/minio/metrics/v3/rdma", Anonymous: true})
+	resp, err := do(t, c, rawhttp.Request{Method: "GET", Path: "/minio/metrics/v3/rdma", Anonymous: true})
 	if err != nil || resp.Status != 200 {
 		t.Fatalf("metrics: %v %v", resp, err)
 	}

@@ -120,6 +120,9 @@ func run(ctx context.Context, s settings) (string, error) {
 			boots = append(boots, b)
 		}
 	}
+	if len(boots) == 0 {
+		return line(1), fmt.Errorf("-only %q is neither clean nor lossy", s.only)
+	}
 	if err := prepare(ctx, &s, boots); err != nil {
 		return line(1), err
 	}
@@ -259,7 +262,8 @@ func (s settings) boot(ctx context.Context, b boot) (tally, error) {
 	return t, errors.Join(failure, err)
 }
 
-// progress shows the tests at the top as they end, and what the VM says of itself.
+// progress shows the tests at the top as they end, and what the VM and its kernel say of
+// themselves.
 type progress struct {
 	out  io.Writer
 	rest string
@@ -274,8 +278,10 @@ func (p *progress) Write(b []byte) (int, error) {
 			break
 		}
 		text = rest
-		if strings.HasPrefix(line, "--- ") || strings.HasPrefix(line, "softroce.sh:") || strings.HasPrefix(line, "panic:") {
-			fmt.Fprintln(p.out, line)
+		for _, prefix := range []string{"--- ", "softroce.sh:", "  guest:", "panic:"} {
+			if strings.HasPrefix(line, prefix) {
+				fmt.Fprintln(p.out, line)
+			}
 		}
 	}
 	p.rest = text
