@@ -78,10 +78,10 @@ func TestVerbsClientKilled(t *testing.T) {
 	if err := survivor.Connect(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	storeLarge(t, raw)
+	store(t, raw, "large", victimBytes)
 	for _, what := range []string{"put", "get"} {
 		t.Run(what, func(t *testing.T) {
-			slowDown(t, d.server, d.client)
+			slowDown(t, "80mbit", d.server, d.client)
 			moved := 0
 			for n := 1; ; n++ {
 				if moved = killInFlight(t, d, s, what); moved > 0 {
@@ -164,18 +164,19 @@ func leftOnDrives(t *testing.T, s *minioproc.Server, key string) string {
 	return ""
 }
 
-// storeLarge stores an object by HTTP.
-func storeLarge(t *testing.T, c *rawhttp.Client) {
+// store stores an object of n bytes by HTTP.
+func store(t *testing.T, c *rawhttp.Client, key string, n int) {
 	t.Helper()
-	resp, err := do(t, c, rawhttp.Request{Method: "PUT", Bucket: victimBucket, Key: "large", Body: pattern(2, make([]byte, victimBytes))})
+	resp, err := do(t, c, rawhttp.Request{Method: "PUT", Bucket: victimBucket, Key: key, Body: pattern(2, make([]byte, n))})
 	if err != nil || resp.Status != 200 {
-		t.Fatalf("store the large object: %v %v", resp, err)
+		t.Fatalf("store an object of %d bytes: %v %v", n, resp, err)
 	}
 }
 
 // TestVerbsNoLateWrites watches a client's memory after the server has let go of it: after an
 // error in the middle of a GET the answer is the last that happens, and a GET that was
-// broken off leaves the memory alone once the server's transfers are fenced.
+// broken off leaves the memory alone once the server's transfers are fenced. The network is
+// so slow that what a server has in flight at a time, 2 MiB, takes seconds.
 func TestVerbsNoLateWrites(t *testing.T) {
 	d := rdmaDevices(t)
 	if d.client == d.server {
@@ -186,69 +187,70 @@ func TestVerbsNoLateWrites(t *testing.T) {
 	if resp, err := do(t, raw, rawhttp.Request{Method: "PUT", Bucket: victimBucket}); err != nil || resp.Status != 200 {
 		t.Fatalf("%v %v", resp, err)
 	}
-	storeLarge(t, raw)
+	const spoiltBytes, smallBytes = 8 << 20, 1 << 20
+	store(t, raw, "large", victimBytes)
+	store(t, raw, "spoilt", spoiltBytes)
+	store(t, raw, "small", smallBytes)
+	spoil(t, s, "spoilt", 0.75)
 	c := &signed{target: d.target(t)}
 	defer c.target.Close()
-	c.connect(t, raw)
 	region, err := c.target.(rdmaio.Allocator).Alloc(victimBytes, rdmaio.RemoteWrite)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer region.Close()
-	descriptor, err := region.Describe(0, victimBytes)
-	if err != nil {
-		t.Fatal(err)
+	slowDown(t, "8mbit", d.server)
+
+	// get is a GET into the empty region, over a new session.
+	get := func(t *testing.T, key string) rawhttp.Request {
+		t.Helper()
+		c.connect(t, raw)
+		clear(region.Bytes())
+		descriptor, err := region.Describe(0, victimBytes)
+		if err != nil {
+			t.Fatal(err)
+		}
+		token, err := descriptor.Encode(rdmaio.EncodingSession)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return rawhttp.Request{Method: "GET", Bucket: victimBucket, Key: key, Header: http.Header{"x-amz-rdma-token": {token}}}
 	}
-	token, err := descriptor.Encode(rdmaio.EncodingSession)
-	if err != nil {
-		t.Fatal(err)
-	}
-	get := rawhttp.Request{Method: "GET", Bucket: victimBucket, Key: "large", Header: http.Header{"x-amz-rdma-token": {token}}}
 	// watch is called when no byte may move any more. The descriptor is still good: it is
 	// the server alone that keeps to it.
 	watch := func(t *testing.T) {
 		t.Helper()
-		if written(region.Bytes()) == 0 {
+		was, arrived := bytes.Clone(region.Bytes()), packets(t, d.client)
+		if written(was) == 0 {
 			t.Error("nothing had been written: the test shows nothing")
 		}
-		was, arrived := bytes.Clone(region.Bytes()), packets(t, d.client)
-		time.Sleep(time.Second)
+		time.Sleep(2 * time.Second)
 		if !bytes.Equal(region.Bytes(), was) {
 			t.Error("memory changed afterwards")
 		}
-		if late := packets(t, d.client) - arrived; late > underWay {
-			t.Errorf("%d packets arrived afterwards", late)
-		}
+		t.Logf("%d packets arrived afterwards", packets(t, d.client)-arrived)
 	}
 
 	t.Run("broken off", func(t *testing.T) {
-		for n := 1; ; n++ {
-			clear(region.Bytes())
-			ctx, cancel := context.WithCancel(t.Context())
-			defer cancel()
-			before := packets(t, d.client)
-			done := make(chan error, 1)
-			go func() {
-				_, err := raw.Do(ctx, get)
-				done <- err
-			}()
-			eventually(t, soon, "a transfer in flight", func() bool { return packets(t, d.client) > before+underWay })
-			cancel()
-			if err := <-done; err != nil {
-				break
-			}
-			if n == attempts {
-				t.Fatalf("the GET was answered before it was broken off, %d times", n)
-			}
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		request, before := get(t, "large"), packets(t, d.client)
+		done := make(chan error, 1)
+		go func() {
+			_, err := raw.Do(ctx, request)
+			done <- err
+		}()
+		eventually(t, soon, "a transfer in flight", func() bool { return packets(t, d.client) > before+underWay })
+		cancel()
+		if err := <-done; err == nil {
+			t.Fatal("the GET was answered before it was broken off")
 		}
 		eventually(t, givenUp, "no staging memory is lent", func() bool { return used(t, raw) == 0 })
 		watch(t)
 	})
 
 	t.Run("failed", func(t *testing.T) {
-		spoil(t, s, victimBytes*3/4)
-		clear(region.Bytes())
-		resp, err := do(t, raw, get)
+		resp, err := do(t, raw, get(t, "spoilt"))
 		if err != nil || resp.Status < 400 {
 			t.Fatalf("a GET of a spoilt object: %v %v", resp, err)
 		}
@@ -256,15 +258,8 @@ func TestVerbsNoLateWrites(t *testing.T) {
 	})
 
 	t.Run("served", func(t *testing.T) {
-		small := pattern(3, make([]byte, 1<<20))
-		if resp, err := do(t, raw, rawhttp.Request{Method: "PUT", Bucket: victimBucket, Key: "small", Body: small}); err != nil || resp.Status != 200 {
-			t.Fatalf("%v %v", resp, err)
-		}
-		clear(region.Bytes())
-		again := get
-		again.Key = "small"
-		resp, err := do(t, raw, again)
-		if err != nil || resp.Status != 200 || !bytes.Equal(region.Bytes()[:len(small)], small) {
+		resp, err := do(t, raw, get(t, "small"))
+		if err != nil || resp.Status != 200 || !bytes.Equal(region.Bytes()[:smallBytes], pattern(2, make([]byte, smallBytes))) {
 			t.Fatalf("%v %v", resp, err)
 		}
 		watch(t)
@@ -296,9 +291,9 @@ func (c *signed) connect(t *testing.T, raw *rawhttp.Client) {
 	}
 }
 
-// slowDown makes the network between two devices so slow that what a killed process leaves
-// behind finds its transfers still under way.
-func slowDown(t *testing.T, devices ...string) {
+// slowDown bounds what devices send, until the test ends: slow enough, a transfer is still
+// under way when it is cut off.
+func slowDown(t *testing.T, rate string, devices ...string) {
 	t.Helper()
 	for _, d := range devices {
 		b, err := os.ReadFile(filepath.Join("/sys/class/infiniband", d, "ports/1/gid_attrs/ndevs/0"))
@@ -306,7 +301,7 @@ func slowDown(t *testing.T, devices ...string) {
 			t.Fatal(err)
 		}
 		netdev := strings.TrimSpace(string(b))
-		if out, err := exec.Command("tc", "qdisc", "replace", "dev", netdev, "root", "netem", "rate", "80mbit", "limit", "100000").CombinedOutput(); err != nil {
+		if out, err := exec.Command("tc", "qdisc", "replace", "dev", netdev, "root", "netem", "rate", rate, "limit", "100000").CombinedOutput(); err != nil {
 			t.Fatalf("tc: %v %s", err, out)
 		}
 		t.Cleanup(func() { exec.Command("tc", "qdisc", "del", "dev", netdev, "root").Run() })
@@ -316,11 +311,11 @@ func slowDown(t *testing.T, devices ...string) {
 // written is how many bytes are not zero.
 func written(b []byte) int { return len(b) - bytes.Count(b, []byte{0}) }
 
-// spoil changes a byte of the large object on all drives but one, about at the given
-// place of the object: too many for the others to make up for it.
-func spoil(t *testing.T, s *minioproc.Server, at int64) {
+// spoil changes a byte of an object on all drives but one, about at the given part of its
+// length: too many for the others to make up for it.
+func spoil(t *testing.T, s *minioproc.Server, key string, at float64) {
 	t.Helper()
-	parts, err := filepath.Glob(filepath.Join(filepath.Dir(s.Log), "drive*", victimBucket, "large", "*", "part.1"))
+	parts, err := filepath.Glob(filepath.Join(filepath.Dir(s.Log), "drive*", victimBucket, key, "*", "part.1"))
 	if err != nil || len(parts) < 2 {
 		t.Fatalf("the object's files: %v %v", parts, err)
 	}
@@ -333,7 +328,7 @@ func spoil(t *testing.T, s *minioproc.Server, at int64) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		off := info.Size() * at / victimBytes
+		off := int64(float64(info.Size()) * at)
 		b := make([]byte, 1)
 		if _, err := f.ReadAt(b, off); err != nil && err != io.EOF {
 			t.Fatal(err)
