@@ -74,9 +74,8 @@ func wantAllPass(t *testing.T, r conformance.Report, o conformance.Options, tls 
 	wantAllCases(t, r, o, tls)
 }
 
-// leftOut is the only case list in which a run may differ from others, and why it does:
-// cases by the beginning of their names, with the reason that they have to give. It
-// depends on how the run is set up. No fabric has cases of its own, and none is excused.
+// leftOut is all in which the cases of a run may differ from those of others, and why they
+// do: cases by the beginning of their names, with the reason that they have to give.
 func leftOut(o conformance.Options, tls bool) map[string]string {
 	m := map[string]string{}
 	if !o.Off {

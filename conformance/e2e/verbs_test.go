@@ -28,7 +28,8 @@ import (
 // The tests over RDMA devices run where SOFTROCE_DEV0 names one and S3RDMA_FORK a MinIO
 // with the plugin: in the VM of conformance/softroce ("make test-softroce"). SOFTROCE_DEV1
 // is the client's device, if there are two. S3RDMA_MAX_OBJECT and S3RDMA_PATIENCE bound
-// the suite's objects and the time of a case: a VM without KVM is slow.
+// the suite's objects and the time of a case, because a VM without KVM is slow;
+// S3RDMA_CASES selects cases.
 type devices struct{ server, client string }
 
 func rdmaDevices(t *testing.T) devices {
