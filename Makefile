@@ -60,8 +60,9 @@ $(VERSITYGW):
 test-conformance: minio $(STOCK) $(S3RDMA) $(VERSITYGW) ## the suite at servers of which is known what it must find
 	$(S3RDMA) trial --minio $(FORK) --stock $(STOCK) --versitygw $(VERSITYGW) --reports build/conformance
 
+# Without the two tests that only read and write much, one request after another.
 test-race: $(RACE) ## the fork's own tests, with the race detector in MinIO
-	S3RDMA_FORK=$(CURDIR)/$(RACE) $(GO) -C adapters/minio test -count=1 -timeout 30m ./forktest
+	S3RDMA_SOAK=20s S3RDMA_FORK=$(CURDIR)/$(RACE) $(GO) -C adapters/minio test -count=1 -timeout 30m -skip '^(TestLayouts|TestRandomObjects)$$' ./forktest
 
 soak: minio ## 64 clients for ten minutes, with staging memory for a few of them
 	S3RDMA_SOAK=10m $(SERVERS) $(GO) -C adapters/minio test -count=1 -v -timeout 30m -run '^TestSoak$$' ./forktest
