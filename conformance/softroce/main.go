@@ -82,7 +82,7 @@ func main() {
 	flag.StringVar(&s.loss, "netem", "loss 0.5%", "what the lossy network does, as 'tc netem' has it")
 	flag.StringVar(&s.only, "only", "", "run this boot only: clean or lossy")
 	flag.BoolVar(&s.scale, "scale", false, "measure what connections cost, instead (docs/scale.md)")
-	flag.DurationVar(&s.limit, "limit", 15*time.Minute, "time for each boot")
+	flag.DurationVar(&s.limit, "limit", 30*time.Minute, "time for each boot; a package has two thirds of it")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
