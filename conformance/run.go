@@ -198,6 +198,8 @@ type runner struct {
 	bucket  string
 	prefix  string
 	session sharedSession
+
+	policies bool // the server is known to know checksum policies
 }
 
 // begin makes the bucket, and returns the server's name.
