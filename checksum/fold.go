@@ -62,14 +62,7 @@ func update32(crc uint32, table *crc32.Table, p []byte) uint32 {
 		}
 		n := len(p) / foldBlock
 		early, late := fold(&p[0], n, uint64(^crc), k())
-		crc = 0
-		for _, v := range [...]uint64{early, late} {
-			for range 8 {
-				crc = table[byte(crc)^byte(v)] ^ crc>>8
-				v >>= 8
-			}
-		}
-		crc = ^crc
+		crc = ^remainder((*[256]uint32)(table), early, late)
 		p = p[n*foldBlock:]
 	}
 	return crc32.Update(crc, table, p)
@@ -80,16 +73,19 @@ func update64(crc uint64, p []byte) uint64 {
 	if canFold && len(p) >= foldLeast {
 		n := len(p) / foldBlock
 		early, late := fold(&p[0], n, ^crc, foldNVME())
-		table := tableNVME()
-		crc = 0
-		for _, v := range [...]uint64{early, late} {
-			for range 8 {
-				crc = table[byte(crc)^byte(v)] ^ crc>>8
-				v >>= 8
-			}
-		}
-		crc = ^crc
+		crc = ^remainder((*[256]uint64)(tableNVME()), early, late)
 		p = p[n*foldBlock:]
 	}
 	return crc64nvme.Update(crc, p)
+}
+
+// remainder is the CRC, not inverted, of the 16 bytes that folding has left.
+func remainder[T uint32 | uint64](table *[256]T, early, late uint64) (crc T) {
+	for _, v := range [...]uint64{early, late} {
+		for range 8 {
+			crc = table[byte(crc)^byte(v)] ^ crc>>8
+			v >>= 8
+		}
+	}
+	return crc
 }
