@@ -150,11 +150,7 @@ func (b *bench) modes(ctx context.Context) error {
 	memory := slices.Repeat([]int64{int64(largest)}, workers)
 
 	b.say("starting MinIO with and without the plugin over %d drives each in %s; %v", b.o.Drives, b.dir, pinning)
-	fork, err := b.start(ctx, "fork", b.o.Fork, b.o.Fabrics)
-	if err != nil {
-		return err
-	}
-	stock, err := b.start(ctx, "stock", b.o.Stock, nil)
+	fork, stock, err := b.startBoth(ctx)
 	if err != nil {
 		return err
 	}

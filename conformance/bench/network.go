@@ -157,11 +157,7 @@ func (b *bench) underLoad(ctx context.Context) error {
 	memory := slices.Repeat([]int64{int64(size)}, workers)
 	b.checked = make([]byte, size)
 	b.say("starting MinIO with and without the plugin over %d drives each in %s, at the network's other end", b.o.Drives, b.dir)
-	fork, err := b.start(ctx, "fork", b.o.Fork, b.o.Fabrics)
-	if err != nil {
-		return err
-	}
-	stock, err := b.start(ctx, "stock", b.o.Stock, nil)
+	fork, stock, err := b.startBoth(ctx)
 	if err != nil {
 		return err
 	}

@@ -204,6 +204,15 @@ func (b *bench) start(ctx context.Context, name, binary string, fabrics []string
 	return s, nil
 }
 
+// startBoth starts the two servers that are compared.
+func (b *bench) startBoth(ctx context.Context) (fork, stock *server, err error) {
+	if fork, err = b.start(ctx, "fork", b.o.Fork, b.o.Fabrics); err != nil {
+		return nil, nil, err
+	}
+	stock, err = b.start(ctx, "stock", b.o.Stock, nil)
+	return fork, stock, err
+}
+
 // overFabric makes a side whose client has a buffer of its own for each worker.
 func (b *bench) overFabric(ctx context.Context, name, fabric string, s *server, workers []int64) (*side, error) {
 	f, err := newOverFabric(ctx, s, fabric, b.o.Device, b.o.Timeout, workers)
@@ -280,11 +289,7 @@ func Run(ctx context.Context, o Options) (report Report, err error) {
 	}
 	b.checked = make([]byte, workers[0])
 	b.say("starting MinIO with and without the plugin over %d drives each in %s", o.Drives, b.dir)
-	fork, err := b.start(ctx, "fork", o.Fork, o.Fabrics)
-	if err != nil {
-		return report, err
-	}
-	stock, err := b.start(ctx, "stock", o.Stock, nil)
+	fork, stock, err := b.startBoth(ctx)
 	if err != nil {
 		return report, err
 	}

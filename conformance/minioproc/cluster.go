@@ -78,18 +78,7 @@ func StartCluster(ctx context.Context, o ClusterOptions) (*Cluster, error) {
 			return nil, err
 		}
 	}
-	var err error
-	for range attemptsToBind {
-		var c *Cluster
-		c, err = startCluster(ctx, o)
-		if err == nil {
-			return c, nil
-		}
-		if !portTaken(err) {
-			break
-		}
-	}
-	return nil, err
+	return untilBound(func() (*Cluster, error) { return startCluster(ctx, o) })
 }
 
 func startCluster(ctx context.Context, o ClusterOptions) (*Cluster, error) {

@@ -101,12 +101,16 @@ func Start(ctx context.Context, o Options) (*Server, error) {
 	if o.Host == "" {
 		o.Host = loopback
 	}
+	return untilBound(func() (*Server, error) { return start(ctx, o) })
+}
+
+// untilBound calls start again while a port is the reason why it fails: one that was free
+// when it was chosen may be taken when the server binds it.
+func untilBound[T any](start func() (*T, error)) (*T, error) {
 	var err error
-	// A port that is free now may be taken when the server binds it.
 	for range attemptsToBind {
-		var s *Server
-		s, err = start(ctx, o)
-		if err == nil {
+		var s *T
+		if s, err = start(); err == nil {
 			return s, nil
 		}
 		if !portTaken(err) {
