@@ -211,9 +211,8 @@ func (h *hipCall) prepare(id Identity) *Error {
 	if hello.Token, hello.PSN, e = parseHipPeer(r.Header); e != nil {
 		return e
 	}
-	var known bool
-	if hello.Peer, known = remoteAddr(r); len(p.cfg.AllowPeers) > 0 && !(known && p.peerAllowed(hello.Peer, r)) {
-		return accessDenied(reasonPeer, "This host is not on this server's allow-list.")
+	if hello.Peer, e = p.callingPeer(r); e != nil {
+		return e
 	}
 	if t.size < p.cfg.MinWindow {
 		return declined(reasonThreshold, "Transfers of fewer than %d bytes are not done by RDMA. Use plain HTTP.", p.cfg.MinWindow)
@@ -255,17 +254,12 @@ func (h *hipCall) prepare(id Identity) *Error {
 	}
 	a := h.w.Header()
 	a.Set(HeaderProtocol, HipObjProtocol)
-	a.Set(HeaderSession, w.Session.Hex())
-	a.Set(HeaderReply, "200:"+w.Token)
-	a.Set(HeaderPSN, fmt.Sprintf("%06x", w.PSN))
 	a.Set(HeaderQPN, fmt.Sprintf("%x", w.QPN))
 	if w.RKey != 0 {
 		a.Set(HeaderMRAddr, fmt.Sprintf("%x", w.Addr))
 		a.Set(HeaderMRKey, fmt.Sprintf("%x", w.RKey))
 	}
-	a.Set("Cache-Control", "no-store")
-	a.Set("Content-Length", "0")
-	h.w.WriteHeader(http.StatusOK)
+	sendWelcome(h.w, w.Welcome)
 	return nil
 }
 

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/netip"
 	"strconv"
 	"strings"
 
@@ -109,9 +110,9 @@ func claimsSignature(r *http.Request) bool {
 }
 
 func (p *Plugin) connect(a rdmaio.Acceptor, w http.ResponseWriter, r *http.Request, id Identity) *Error {
-	peer, ok := remoteAddr(r)
-	if len(p.cfg.AllowPeers) > 0 && !(ok && p.peerAllowed(peer, r)) {
-		return accessDenied(reasonPeer, "This host is not on this server's allow-list.")
+	peer, e := p.callingPeer(r)
+	if e != nil {
+		return e
 	}
 	tokens := r.Header.Values(HeaderToken)
 	if len(tokens) != 1 {
@@ -139,6 +140,21 @@ func (p *Plugin) connect(a rdmaio.Acceptor, w http.ResponseWriter, r *http.Reque
 	default:
 		return transferFailed("The session could not be made: %v.", err)
 	}
+	sendWelcome(w, welcome)
+	return nil
+}
+
+// callingPeer returns the host that r comes from, which may make sessions.
+func (p *Plugin) callingPeer(r *http.Request) (netip.Addr, *Error) {
+	peer, known := remoteAddr(r)
+	if len(p.cfg.AllowPeers) > 0 && !(known && p.peerAllowed(peer, r)) {
+		return peer, accessDenied(reasonPeer, "This host is not on this server's allow-list.")
+	}
+	return peer, nil
+}
+
+// sendWelcome answers with success, and what a fabric says to a peer.
+func sendWelcome(w http.ResponseWriter, welcome rdmaio.Welcome) {
 	h := w.Header()
 	h.Set(HeaderSession, welcome.Session.Hex())
 	h.Set(HeaderReply, "200:"+welcome.Token)
@@ -148,7 +164,6 @@ func (p *Plugin) connect(a rdmaio.Acceptor, w http.ResponseWriter, r *http.Reque
 	h.Set("Cache-Control", "no-store")
 	h.Set("Content-Length", "0")
 	w.WriteHeader(http.StatusOK)
-	return nil
 }
 
 func (p *Plugin) disconnect(a rdmaio.Acceptor, w http.ResponseWriter, r *http.Request, id Identity) *Error {
